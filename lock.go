@@ -92,7 +92,7 @@ type Locker interface {
 	// A call with options stands in a line of its own, and so costs Redis as much as another
 	// process. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited
 	// longest, of any process. For up to 5 ms, that process then passes it on to those who were in
-	// line, each once, without asking Redis. A key that is free goes to the first who asks.
+	// line, each once, without asking Redis. A key whose lease has ended goes to that line, too.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches

@@ -16,10 +16,10 @@
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
 -- the lock, also the tick of the fence. If ARGV[5] is 0 and the key is to be kept, it returns {"late", seconds, µs of TIME}.
 
-local own, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
+local leaving, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end -- a key of another type counts as no queue
+  if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end -- a key of another type counts as no queue
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end
@@ -47,29 +47,11 @@ if nextEntry then
     -- include queue.lua
   end
 end
-if own ~= '' then redis.pcall('ZREM', KEYS[3], own) end
-local function reply(answer, ...)
-  return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), ...} or answer
-end
+if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end
 
-local answer, entry = 1, redis.pcall('ZRANGE', KEYS[3], 0, 0)[1]
-while entry do
-  -- include listens.lua
-  if listens then
-    if not time then redis.pcall('ZREM', KEYS[3], '~') end -- for a full Redis, as above
-    -- include fence.lua
-    if failed then break end -- the next acquire reports it
-    redis.call('SET', KEYS[1], token, 'PX', claim)
-    -- include announce.lua
-    if untold and dash == '' then -- nobody would look soon
-      answer = -2
-      break
-    end
-    redis.call('ZREM', KEYS[3], entry)
-    return reply(untold and -1 or 1, entry == nextEntry and tick or nil)
-  end
-  redis.call('ZREM', KEYS[3], entry)
-  entry = redis.pcall('ZRANGE', KEYS[3], 0, 0)[1] -- an error: the queue is empty, and gone while its slot moves
-end
-redis.call('DEL', KEYS[1])
-return reply(answer)
+local entry, own = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil
+-- include hand_over.lua
+if not handed then redis.call('DEL', KEYS[1]) end
+local answer = silent and (handed and -1 or -2) or 1
+if not nextEntry then return answer end
+return {answer, tonumber(time[1]), tonumber(time[2]), handed and entry == nextEntry and minted or nil}

@@ -456,7 +456,7 @@ func (g *game) acquire(w *scene, i int) {
 		}
 	}
 	blocked := false
-	if g.limit > 1 && !w.has(t) && g.fits(w, i) && w.queue[0].token != 0 {
+	if !w.has(t) && g.fits(w, i) && w.queue[0].token != 0 { // others come first
 		enqueue()
 		blocked = g.handOn(w, t)
 	}
@@ -543,6 +543,9 @@ func (g *game) handOn(w *scene, mine uint8) (blocked bool) {
 				return false
 			}
 			p.messages[k] = message{q.token & 15, 0}
+		}
+		if g.limit == 1 {
+			break
 		}
 	}
 	return false

@@ -4,8 +4,8 @@ package lua
 // GODEBUG=fips140=only makes that a panic. After a change of a script, "go test
 // ./internal/lua -update" writes them anew.
 var digests = map[string]string{
-	"acquire.lua":           "696cf8dbc4eeb9cba4fba4584c1ccd98df9b3946",
-	"extend.lua":            "a8e56bcc27a0174b50efd454300efe2b5cce7e51",
+	"acquire.lua":           "7c1112924d103b3e348c5bed6072e76964a361b2",
+	"extend.lua":            "dd5fce18189bd5732382cee1565b7f174cbf6785",
 	"inspect.lua":           "2bca0512f2b8f372f9a610d874d25f1fd33b53ee",
 	"legacy_acquire.lua":    "a456618dc75d3be62127a1833019cc77a1b752f4",
 	"legacy_extend.lua":     "7550845d70eafaff69579803c7daa9ae86c7f3ec",
@@ -14,9 +14,9 @@ var digests = map[string]string{
 	"quorum_acquire.lua":    "d5e50e56462f5551513cf90280a08df3c72e40ba",
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "05ed53b7281f7c2cd9b6aea021fadd15b3a9e04a",
-	"release.lua":           "b8883003b05315c42acfea2d727a33eb050ece4a",
-	"semaphore_acquire.lua": "7f482266875fa41b9743cf1b3c6a13de3962fe13",
-	"semaphore_extend.lua":  "52c671218aeabc3a46cef3e9b098e332a8314f6c",
+	"release.lua":           "a1c0fe391b3a4e0a07d30985be11dff3bda18766",
+	"semaphore_acquire.lua": "106079a4d0c8480a224ef1e69465ae14257c41d2",
+	"semaphore_extend.lua":  "4896d48682da2ece8f9633e01fae580e4e4b97f6",
 	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
-	"semaphore_release.lua": "ec189916e7b90a628ca48e4d6002b1351bdd90fa",
+	"semaphore_release.lua": "8c7a78cb5644b37d4a69edf7b2be329af812e398",
 }

@@ -8,7 +8,7 @@
 --
 -- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
 
-local registerMemory = 86400000 -- TTL of the register after the clock has set it, ms
+local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
 local tick, failed = redis.pcall('INCR', KEYS[2]), nil

@@ -7,11 +7,11 @@
 --           try, which is redis.call, or redis.pcall to ignore errors
 -- Declares  fresh, 1 if the entry is new, else 0
 
-local queueMemory, fresh = 60000, 0 -- TTL of the queue, ms: waiters look every few seconds
+local queueMemory, fresh = '60000', 0 -- TTL of the queue, ms: waiters look every few seconds
 if again and try('ZSCORE', KEYS[3], entry) then
   redis.call('PEXPIRE', KEYS[3], queueMemory)
 else
-  local last = try('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] -- a clock may be set back
+  local last = try('ZRANGE', KEYS[3], '-1', '-1', 'WITHSCORES')[2] -- a clock may be set back
   local score = math.max(time[1] * 1000000 + time[2], (last or 0) + 1) - waited
   fresh = try('ZADD', KEYS[3], 'NX', string.format('%.0f', math.max(score, 1)), entry)
   if type(fresh) == 'number' and (not last or time[2] % 16 == 0) then try('PEXPIRE', KEYS[3], queueMemory) end -- else not ours

@@ -17,7 +17,7 @@ local function prove() redis.call('ZREM', KEYS[1], '~') end
 -- That instant is the score of a mark, less zero. The mark is '!' and the entry. It comes before all entries, and goes with its own.
 local mark, zero = nil, 9e15
 local function first()
-  local two = redis.pcall('ZRANGE', KEYS[3], 0, 1, 'WITHSCORES')
+  local two = redis.pcall('ZRANGE', KEYS[3], '0', '1', 'WITHSCORES')
   mark = two[1] and string.sub(two[1], 1, 1) == '!' and two[1]
   if not mark then return two[1] end
   return two[3], mark == '!' .. (two[3] or '') and two[2] + zero or nil
@@ -49,7 +49,7 @@ local function fits(token, limit) return held < (exclusive(token) and 1 or limit
 -- look counts the holders. It returns an error if the key is no semaphore.
 local ended = false -- set if there are permits that have expired
 local function look()
-  local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  local oldest = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
   local token, ends = oldest[1], tonumber(oldest[2] or now)
   if ends < 9e14 then -- no time since 1998
     return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
@@ -57,7 +57,7 @@ local function look()
   held = redis.call('ZCARD', KEYS[1])
   ended = token and ends <= now
   if ended then
-    local gone = #redis.call('ZRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now))
+    local gone = #redis.call('ZRANGEBYSCORE', KEYS[1], '0', string.format('%.0f', now))
     held, token = held - gone, redis.call('ZRANGE', KEYS[1], gone, gone)[1]
   end
   if token and exclusive(token) then held = math.huge end -- it is the only one
@@ -65,7 +65,7 @@ end
 
 -- purge removes permits that have expired. Permits are removed when new ones have been written: without any the key is gone, and
 -- while its slot of a Cluster moves, a key that is gone is on the other server.
-local function purge() redis.call('ZREMRANGEBYSCORE', KEYS[1], 0, string.format('%.0f', now)) end
+local function purge() redis.call('ZREMRANGEBYSCORE', KEYS[1], '0', string.format('%.0f', now)) end
 
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()

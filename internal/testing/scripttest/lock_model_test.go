@@ -23,29 +23,48 @@ var scripts = map[string]func(m *model, keys, args words) any{
 
 func (m *model) acquire(k, a words) any {
 	lock, queue := k[0], k[2]
-	token, ttl, latest, entry, waited, again := a[0], a.number(1), a.number(2), a.at(3), a.number(4), a.at(5) == "again"
-	if entry != "" {
+	token, ttl, latest, own, waited, again := a[0], a.number(1), a.number(2), a.at(3), a.number(4), a.at(5) == "again"
+	if own != "" {
 		m.withdraw(queue, "~")
 	}
 	late, holder := m.now > latest, ""
-	if entry != "" || late {
+	if own != "" || late {
 		holder = m.get(lock)
 	}
 	if late && holder != token {
 		return m.time("late")
 	}
-	fresh := holder == "" && m.setNX(lock, token, ttl)
-	if holder = m.get(lock); holder != token {
-		if entry == "" {
-			return []any{m.pttl(lock), holder}
-		}
-		added := m.enqueue(func(f func()) { f() }, queue, entry, waited, again)
-		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == entry))
+	free := holder == "" && (own != "" || m.setNX(lock, token, ttl))
+	if !free {
+		holder = m.get(lock)
 	}
-	if !fresh {
+	var head string
+	var h handedOver
+	added := int64(0)
+	if free {
+		_ = attempt(func() { head = m.first(queue) })
+	}
+	if own != "" && (head != "" && head != own || !free && holder != token) {
+		added = m.enqueue(func(f func()) { f() }, queue, own, waited, again)
+	}
+	if free && head != "" {
+		if h = m.handOver(k, own, false); h.to != nil {
+			holder = h.to.token
+		}
+	}
+	fresh := free && h.to == nil
+	switch {
+	case fresh && (own != "" || h.silent):
+		m.set(lock, token, ttl)
+	case fresh:
+	case holder != token && own == "":
+		return []any{m.pttl(lock), holder}
+	case holder != token:
+		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == own))
+	default:
 		m.pexpire(lock, max(m.pttl(lock), ttl))
 	}
-	gone := m.withdraw(queue, entry)
+	gone := m.withdraw(queue, own) || added == 1 || fresh && head == ""
 	tick, failed := m.tick(k[1])
 	switch {
 	case failed == "" && fresh && gone && again:
@@ -60,10 +79,10 @@ func (m *model) acquire(k, a words) any {
 
 func (m *model) release(k, a words) any {
 	lock, queue := k[0], k[2]
-	token, own, next, waited, latest, keep := a[0], a.at(1), a.at(2), a.number(3), a.number(4), a.number(5)
+	token, leaving, next, waited, latest, keep := a[0], a.at(1), a.at(2), a.number(3), a.number(4), a.number(5)
 	holder := m.get(lock)
 	if holder != token {
-		m.withdraw(queue, own)
+		m.withdraw(queue, leaving)
 		return m.written(k[0], one(keep > 0 && holder == "~"+token))
 	}
 	keep, late := m.keeps(keep, latest)
@@ -80,33 +99,52 @@ func (m *model) release(k, a words) any {
 		m.withdraw(queue, "~")
 	}
 	next = m.enqueueNext(queue, next, waited, latest)
-	m.withdraw(queue, own)
-
-	entry, answer := "", int64(1)
-	_ = attempt(func() { entry = m.first(queue) })
-	for ; entry != ""; entry = m.first(queue) {
-		if e := m.listener(entry); e != nil {
-			if !asked {
-				m.withdraw(queue, "~")
-			}
-			tick, failed := m.tick(k[1])
-			if failed != "" {
-				break
-			}
-			m.set(lock, e.token, e.claim)
-			if answer = m.announce(e, tick, lock); answer == -2 {
-				break
-			}
-			m.zrem(queue, entry)
-			if entry != next {
-				tick = 0
-			}
-			return m.handedOn(next, answer, tick)
-		}
-		m.zrem(queue, entry)
+	m.withdraw(queue, leaving)
+	h := m.handOver(k, "", !asked)
+	switch {
+	case h.to == nil:
+		m.del(lock)
+		return m.handedOn(next, 1-3*one(h.silent), 0)
+	case h.to.text != next:
+		h.tick = 0
 	}
-	m.del(lock)
-	return m.handedOn(next, answer, 0)
+	return m.handedOn(next, 1-2*one(h.silent), h.tick)
+}
+
+// A handedOver is what hand_over.lua has done.
+type handedOver struct {
+	to     *entry // nil: nobody
+	tick   int64
+	silent bool
+}
+
+// handOver is hand_over.lua. unproven says that the script has not written yet.
+func (m *model) handOver(k words, own string, unproven bool) (h handedOver) {
+	lock, queue := k[0], k[2]
+	text := ""
+	_ = attempt(func() { text = m.first(queue) })
+	for ; text != "" && text != own; text = m.first(queue) {
+		e := m.listener(text)
+		if e == nil {
+			m.zrem(queue, text)
+			continue
+		}
+		if unproven {
+			m.withdraw(queue, "~")
+		}
+		tick, failed := m.tick(k[1])
+		if failed != "" {
+			return h
+		}
+		m.set(lock, e.token, e.claim)
+		answer := m.announce(e, tick, lock)
+		if h.silent = answer < 0; answer != -2 {
+			h.to, h.tick = e, tick
+			m.zrem(queue, text)
+		}
+		return h
+	}
+	return h
 }
 
 // keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not
