@@ -217,11 +217,15 @@ func (l *lease) giveBack(
 	ctx context.Context, now clock.Instant, what core.Release, keep time.Duration,
 ) (passed bool, err error) {
 	a := l.attempt
+	ends, inRedis := what == core.Give && a.engine.endsKeep(keep), keep
+	if ends {
+		inRedis += keepMargin
+	}
 	var b *release
 	if a.line != nil && (what == core.Pass || what == core.Give) {
-		b = a.line.unlock(ctx, a, now.Mono, what == core.Pass, keep)
+		b = a.line.unlock(ctx, a, now.Mono, what == core.Pass, inRedis)
 	} else {
-		b = a.releasing(ctx, now.Mono, keep)
+		b = a.releasing(ctx, now.Mono, inRedis)
 		b.stays = what == core.Keep
 		a.giveBack(b)
 	}
@@ -237,6 +241,9 @@ func (l *lease) giveBack(
 	got := b.reply
 	if got.contended {
 		a.engine.yield(a.id.lock, a.request.cfg.longest)
+	}
+	if ends && !errors.Is(got.err, ErrLost) {
+		a.endKeep(now.Mono.Add(keep))
 	}
 	if what == core.Keep && got.err == nil {
 		l.mu.Lock()

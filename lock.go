@@ -284,6 +284,10 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 // may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a moment
 // longer: d counts from the call.
 //
+// If d is 10 s or less, this process hands the key on when d has passed. Redis keeps it for 100 ms
+// longer, in case the process is gone by then. If d is longer, Redis ends it, and the next waiter
+// knows when to ask. With [NewRedlock] waiters poll, and Redis ends it.
+//
 // The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error
 // matches [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has
 // not ended.

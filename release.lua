@@ -11,7 +11,8 @@
 -- ARGV[5] until when it may be queued, or when the time of ARGV[6] begins at the latest, in µs of TIME
 -- ARGV[6] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token.
 --
--- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it.
+-- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it, and 3
+-- if the lock was to be kept and was kept for the token before: this is a resend, or another handle has released the lock.
 -- Returns -1 if it was handed on but PUBLISH is refused, and -2 if it is free for that reason, although others wait: the first
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
 -- the lock, also the tick of the fence. If ARGV[5] is 0 and the key is to be kept, it returns {"late", seconds, µs of TIME}.
@@ -21,7 +22,7 @@ local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
   if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end -- a key of another type counts as no queue
   -- include writable.lua
-  return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
+  return readonly or keep and holder == '~' .. ARGV[1] and 3 or 0
 end
 if keep then
   local time, latest = redis.call('TIME'), ARGV[5]

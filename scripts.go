@@ -100,10 +100,16 @@ func keeping(c *node.Call, p *params, read parse) (*node.Call, parse) {
 	}
 	c.Append(p.keep.Milliseconds())
 	return c, func(r node.Reply) reply {
+		if r.Value == int64(keptBefore) && !r.Resent { // by another handle
+			return reply{err: errNotOurs}
+		}
 		r.Resent = r.Resent && p.keep < p.timeout
 		return read(r)
 	}
 }
+
+// keptBefore is the answer to a release that was to keep the key, and finds it kept for its token.
+const keptBefore = 3
 
 func readRelease(r node.Reply) (answer int64, err error) {
 	answer, err = compared(r)

@@ -14,9 +14,9 @@ var digests = map[string]string{
 	"quorum_acquire.lua":    "d5e50e56462f5551513cf90280a08df3c72e40ba",
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "05ed53b7281f7c2cd9b6aea021fadd15b3a9e04a",
-	"release.lua":           "a1c0fe391b3a4e0a07d30985be11dff3bda18766",
+	"release.lua":           "341b189febe031d20564cf1c43cd8e0f774426ce",
 	"semaphore_acquire.lua": "106079a4d0c8480a224ef1e69465ae14257c41d2",
 	"semaphore_extend.lua":  "4896d48682da2ece8f9633e01fae580e4e4b97f6",
 	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
-	"semaphore_release.lua": "8c7a78cb5644b37d4a69edf7b2be329af812e398",
+	"semaphore_release.lua": "d745201b4aedc8108e80a52b6b855125c413786b",
 }

@@ -21,7 +21,7 @@ local left = own == '' and 0 or redis.pcall('ZREM', KEYS[3], own, '!' .. own) --
 if wrong then return 0 end
 if not released then
   if left ~= 0 then handOn() end -- of a key of another type, nothing
-  return keep and leaseEnd('~' .. token) and 1 or 0
+  return keep and leaseEnd('~' .. token) and 3 or 0
 end
 if keep then
   -- include keep.lua

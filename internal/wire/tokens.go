@@ -107,6 +107,9 @@ func IsValue(value string) bool {
 	return len(value) <= LongestValue && !MadeAt(strings.TrimPrefix(value, keeperPrefix)).IsZero()
 }
 
+// Keeper returns the value that keeps others out after an Unlock with a token.
+func Keeper(token string) string { return keeperPrefix + token }
+
 // IsKeeper reports whether a value keeps others out after an Unlock.
 func IsKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
 

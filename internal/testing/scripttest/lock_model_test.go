@@ -83,7 +83,7 @@ func (m *model) release(k, a words) any {
 	holder := m.get(lock)
 	if holder != token {
 		m.withdraw(queue, leaving)
-		return m.written(k[0], one(keep > 0 && holder == "~"+token))
+		return m.written(k[0], 3*one(keep > 0 && holder == "~"+token))
 	}
 	keep, late := m.keeps(keep, latest)
 	if late != nil {

@@ -98,7 +98,7 @@ func (m *model) semaphoreRelease(k, a words) any {
 		if left > 0 {
 			m.handOn(k, held, "", "")
 		}
-		return one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
+		return 3 * one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
 	}
 	keep, late := m.keeps(keep, latest)
 	if late != nil {
