@@ -145,9 +145,10 @@ func WithMaxHold(d time.Duration) Option {
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its
 // process crashes. Use it for a job that several processes start at the same time: if the job ends
 // at once, the next process does not run it again. Unlock is [Lock.UnlockAfter] of what is left of
-// d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease lasts for d. If the lock is lost, others may get
-// the key sooner. A lock that no caller got, and one that [Do] gives back without calling fn, keeps
-// nobody out. The default is 0, the minimum 1 ms. Such a lock is not passed on within the process.
+// d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease
+// lasts for d. If the lock is lost, others may get the key sooner. A lock that no caller got, and
+// one that [Do] gives back without calling fn, keeps nobody out. The default is 0, the minimum 1 ms.
+// Such a lock is not passed on within the process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {

@@ -279,7 +279,9 @@ func TestCommandsNeedTheRightsOfTheirLines(t *testing.T) {
 		lock  func() *redlatch.Lock
 	}{
 		{"SetNXPX", nil, func() *redlatch.Lock { return locktest.MustLock(t, s.locker(t, prefix), "k") }},
-		{"Semaphore", []string{"-limit", "2"}, func() *redlatch.Lock { return locktest.MustLock(t, locktest.Semaphore(t, s.client, 2, prefix), "permits") }},
+		{"Semaphore", []string{"-limit", "2"}, func() *redlatch.Lock {
+			return locktest.MustLock(t, locktest.Semaphore(t, s.client, 2, prefix), "permits")
+		}},
 		{"Semaphore", []string{"-write"}, func() *redlatch.Lock {
 			_, write := locktest.ReadWrite(t, s.client, prefix)
 			return locktest.MustLock(t, write, "catalog")

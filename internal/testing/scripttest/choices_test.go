@@ -72,12 +72,12 @@ type family struct {
 }
 
 var (
-	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noIncr, noIncr, noZAdd}
+	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noIncr, noIncr, noZAdd}
 
 	owners = []string{"a", "b", "c/x+y"}
 
-	semaphoreOthers = `{4*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :|
+	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
+		2*semaphore_release.lua k fence queue : {3*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :|
 		semaphore_release.lua k fence queue : OWNER '' '' 0 KEEPS stays}`
 
 	families = map[string]family{
