@@ -276,9 +276,12 @@ func (o *quorumOp) outcome() error {
 	if o.Result == quorum.OK {
 		return nil
 	}
-	for i := range o.errs {
-		if o.Outcome(i) == quorum.Pending {
+	for i, err := range o.errs {
+		switch outcome := o.Outcome(i); {
+		case outcome == quorum.Pending:
 			o.errs[i] = errNotWaitedFor
+		case outcome == quorum.NotHeld && err == nil: // it was not asked
+			o.errs[i] = ErrLost
 		}
 	}
 	err := failures[o.Result]

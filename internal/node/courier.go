@@ -100,20 +100,22 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	return !b.writtenOff
 }
 
-// loadLocked takes calls out of the mailbox for one batch. It returns nil if there are none.
+// loadLocked takes calls out of the mailbox for one batch. It returns nil if there is none to send.
 func (n *Node) loadLocked() *batch {
-	c := n.mail.first()
-	if c == nil {
+	if n.mail.first() == nil {
 		return nil
 	}
 	b := &batch{Context: context.Background(), done: make(chan struct{})}
 	b.items = b.only[:0]
 	now, end := clock.MonoNow(), clock.Mono(0)
-	for ; c != nil && len(b.items) < n.together; c = n.mail.first() {
+	for c := n.mail.first(); c != nil && len(b.items) < n.together; c = n.mail.first() {
 		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].then != nil) {
 			break
 		}
 		c.leave()
+		if !c.sent && c.kind() == asks && c.latest > 0 && now >= c.limit {
+			continue // Redis would refuse it. So it is known not to be done
+		}
 		n.stampLocked(c, now)
 		if n.noEvalSHA {
 			c.sendSource()
@@ -128,6 +130,9 @@ func (n *Node) loadLocked() *batch {
 		}
 		b.items = append(b.items, i)
 		end = max(end, c.deadline)
+	}
+	if len(b.items) == 0 {
+		return nil
 	}
 	b.deadline, b.live, b.left = end.Time(), len(b.items), now
 	n.startLocked()

@@ -57,6 +57,7 @@ type Node struct {
 	writtenOff int        // couriers
 	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
 	connects   *batch     // the one that opens a connection for later calls, or nil
+	repeats    int        // calls that nobody waits for
 	ended      queue      // the calls whose receivers have not been called yet
 	deadlines
 	health
@@ -220,6 +221,9 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 	n.deadlines.end(c)
 	c.leave()
+	if c.insistUntil != 0 {
+		n.repeats--
+	}
 	c.batch, c.reply = nil, r
 	n.ended.put(c)
 	if c.Again != 0 {

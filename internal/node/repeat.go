@@ -2,6 +2,7 @@ package node
 
 import (
 	"cmp"
+	"context"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -10,23 +11,33 @@ import (
 const (
 	insistFor   = time.Minute // after the timeout of a call that insists
 	insistEvery = time.Second // or its timeout, if that is longer
+	mostRepeats = 10_000      // at once. What they would release ends with its TTL
 )
 
 // repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives
-// up after a minute. What the repeat creates or keeps counts from the first call.
+// up after a minute, or if there are too many. What the repeat creates or keeps counts from the
+// first call. The repeat keeps nothing of the caller.
 func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
+	first := c.insistUntil == 0
 	until := cmp.Or(c.insistUntil, now.Add(insistFor))
-	if !c.Insists || now >= until {
+	if !c.Insists || now >= until || first && n.repeats >= mostRepeats {
 		return
 	}
-	repeat := &Call{Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, ctx: c.ctx, earlier: c.earlier}
+	repeat := &Call{Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, ctx: context.Background(), earlier: c.earlier}
 	repeat.script, repeat.latest = c.script, c.latest
-	repeat.Append(c.words...)
+	for _, word := range c.words {
+		if secret, is := word.(*string); is && first {
+			copied := *secret
+			word = &copied
+		}
+		repeat.Append(word)
+	}
 	repeat.limit, repeat.ready, repeat.insistUntil = c.limit, now.Add(pause), until
 	repeat.sent, repeat.resent = true, c.resent || c.batch != nil
 	if repeat.ready >= c.Again {
 		repeat.Again = 0
 	}
+	n.repeats++
 	n.postLocked(repeat, now)
 	c.resent, c.Again = true, 0 // the repeat may be carried out
 }

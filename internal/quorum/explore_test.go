@@ -213,6 +213,9 @@ func (x *explorer) command(w *world, i, k int, m msg) {
 		t.msgs[k].open = m.step.Creates()
 		t.msgs = append(t.msgs, m.as(orphan))
 	})
+	if m.step == Acquire && !m.open {
+		x.spend(unsent, i, n, m.step, "is not sent", func(c *world, _ *try) { x.give(c, i, k, Answer{Outcome: NotHeld}) })
+	}
 	if m.step.Creates() {
 		x.spend(failsEarly, i, n, m.step, "fails early", func(c *world, t *try) {
 			t.msgs = append(t.msgs, m.as(orphan), m.as(settling))
@@ -283,13 +286,13 @@ func TestNoHistoryBreaksAnInvariant(t *testing.T) {
 		}{
 			{"two clients", explore.Small, []world{newWorld(3, 2, faults()), newWorld(3, 2, faults(), 0, 1, 2)}},
 			{"two clients, and a fault", explore.Usual, []world{
-				newWorld(3, 2, oneOf(twice, failsEarly, renewals, crashes, lapses, gone, silence, wipes)),
+				newWorld(3, 2, oneOf(twice, failsEarly, renewals, crashes, lapses, gone, silence, wipes, unsent)),
 				newWorld(3, 2, faults(lostReply, lostCommand)),
 			}},
 			{"one client, and some faults", explore.Usual, []world{
 				newWorld(3, 1, faults(twice, twice, lostReply)), newWorld(3, 1, faults(failsEarly, failsEarly, renewals)),
 				newWorld(3, 1, faults(renewals, lostReply, lostReply)), newWorld(3, 1, faults(renewals, renewals, lostCommand)),
-				newWorld(3, 1, faults(lapses, renewals, lostReply)), newWorld(3, 1, faults(gone, lostReply, twice)),
+				newWorld(3, 1, faults(lapses, renewals, lostReply)), newWorld(3, 1, faults(gone, lostReply, twice)), newWorld(3, 1, faults(unsent, twice, renewals)), newWorld(3, 1, faults(unsent, gone, unsent)),
 				newWorld(3, 1, faults(adoptions, lostReply), 0, 1, 2),
 			}},
 			{"keys that vanish", explore.Usual, []world{loose(2, faults(vanishes))}},

@@ -35,6 +35,7 @@ type Effect struct {
 //
 //	at most one command under way to a node creates, and no release is sent meanwhile
 //	no operation that creates begins after a release was asked for
+//	no release is sent to a node that has surely not set the key
 type Token struct {
 	nodes   []place
 	need    int // a quorum
@@ -44,6 +45,7 @@ type Token struct {
 type place struct {
 	creating bool // a command is under way that may set the key
 	resent   bool // a command whose answer came too late to count may have set the key
+	absent   bool // no answered command has set the key
 	gap      bool // the token did not hold the key there, and no extension was done since
 }
 
@@ -69,6 +71,9 @@ func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 		o.nodes[i].silent = silent&(1<<i) != 0
 		out = o.send(step, i, out)
 	}
+	if step == Release {
+		return o.decide(out) // it may have nothing to wait for
+	}
 	return out
 }
 
@@ -76,7 +81,7 @@ func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
 func (t *Token) Answer(e Effect, a Answer, out []Effect) []Effect {
 	p := &t.nodes[e.Node]
 	if e.Step.Creates() {
-		p.creating = false
+		p.creating, p.absent = false, !a.maySet(e.Step)
 		p.resent = p.resent || t.release != nil && a.maySet(e.Step)
 		out = t.releaseLate(e.Node, out)
 	}
@@ -99,17 +104,27 @@ func (t *Token) Settled(node int, out []Effect) []Effect {
 // releaseLate sends the release that had to wait for a command, or that makes up for one that was
 // carried out after it.
 func (t *Token) releaseLate(node int, out []Effect) []Effect {
-	if r := t.release; r != nil && (r.step == Release || t.nodes[node].resent) {
-		return r.send(Release, node, out)
+	r := t.release
+	if r == nil || r.step != Release && !t.nodes[node].resent {
+		return out
+	}
+	if out = r.send(Release, node, out); r.step == Release && r.Result == Undecided {
+		return r.decide(out)
 	}
 	return out
 }
 
 // send sends a command to a node. A release waits until nothing under way can set the key any more.
+// It is not sent if the key was not set: that is its answer.
 func (o *Op) send(step Step, node int, out []Effect) []Effect {
 	p := &o.token.nodes[node]
 	switch {
 	case step == Release && p.creating:
+		return out
+	case step == Release && p.absent && !p.resent:
+		if o.Result == Undecided {
+			o.nodes[node].Outcome = NotHeld
+		}
 		return out
 	case step.Creates():
 		p.creating = true

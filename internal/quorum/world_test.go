@@ -53,6 +53,7 @@ type try struct {
 	after   uint64 // the highest fence that was granted before it began
 	must    uint8  // by bit: nodes that must stay away, since the lease may rest on what they had
 	unheard uint8  // by bit: nodes to which a release was lost
+	doubt   uint8  // by bit: nodes where the key was set, or may have been
 }
 
 type phase uint8
@@ -102,6 +103,7 @@ const (
 	silence  // an acquire begins, and a node was silent before
 	gone     // a caller leaves during the acquire, and its client releases the lock
 	vanishes // a key is gone, in a loose world
+	unsent   // an acquire is known not to have been sent
 	kinds
 )
 
@@ -158,6 +160,9 @@ func (x *explorer) carry(w *world, i int, out []Effect) {
 		if e.Step == Finish {
 			x.finish(w, i, op)
 			continue
+		}
+		if e.Step == Release && t.doubt&(1<<e.Node) == 0 {
+			w.broken = "a release where nothing can be"
 		}
 		t.msgs = append(t.msgs, msg{op: int8(op), node: int8(e.Node), step: e.Step, fence: e.Fence})
 	}
@@ -239,6 +244,9 @@ func (x *explorer) give(w *world, i, k int, a Answer) {
 	m := t.msgs[k]
 	t.msgs = slices.Delete(t.msgs, k, k+1)
 	e := Effect{Op: &t.ops[m.op], Step: m.step, Node: int(m.node)}
+	if m.step.Creates() && (a.Outcome == Failed || m.step == Restore) || m.open {
+		t.doubt |= 1 << m.node
+	}
 	if m.step == Raise { // an extension has the fence from the client
 		e.Fence = m.fence
 	}
@@ -293,11 +301,11 @@ func (x *explorer) script(w *world, i int, m msg) Answer {
 	case m.step == Acquire && before != 0 && before != token:
 		return Answer{Outcome: Held}
 	case m.step == Acquire:
-		n.holder = token
+		n.holder, w.tries[i].doubt = token, w.tries[i].doubt|1<<m.node
 		n.counter++
 		return Answer{Outcome: Done, Vote: n.counter}
 	case m.step == Restore && before == 0:
-		n.holder = token
+		n.holder, w.tries[i].doubt = token, w.tries[i].doubt|1<<m.node
 		n.counter = max(n.counter, m.fence)
 		return Answer{Outcome: NotHeld}
 	case before != token:
@@ -444,7 +452,7 @@ func (w *world) key(b []byte, order [mostTries]uint8) []byte {
 				continue
 			}
 			bit := uint8(1) << n
-			p = flag(p, t.token.nodes[n].creating, t.token.nodes[n].resent, t.token.nodes[n].gap, t.must&bit != 0, t.unheard&bit != 0)
+			p = flag(p, t.token.nodes[n].creating, t.token.nodes[n].resent, t.token.nodes[n].gap, t.token.nodes[n].absent, t.must&bit != 0, t.unheard&bit != 0, t.doubt&bit != 0)
 			for j := range t.begun {
 				if o := &t.ops[j]; t.live[j] && !t.dead {
 					m := &o.nodes[n]

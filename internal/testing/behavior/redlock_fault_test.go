@@ -1,10 +1,16 @@
 package behavior_test
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -115,5 +121,58 @@ func TestQuorumLivesWithAMinorityThatRetryingCannotFix(t *testing.T) {
 		_, err := l.Lock(t.Context(), "k")
 		require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 		require.NoError(t, next.Unlock(t.Context()))
+	})
+}
+
+// TestNodeIsSentNoReleaseOfWhatItHasNot: a node that has surely not granted a lock gets no release
+// of it, however the attempt and the lock end.
+func TestNodeIsSentNoReleaseOfWhatItHasNot(t *testing.T) {
+	onCluster(t, func(t *testing.T, n *cluster) {
+		for name, fails := range map[string]error{
+			"a server that is dead": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
+			"a server that loads":   refusal("LOADING Redis is loading the dataset in memory"),
+			"another owner":         nil,
+		} {
+			l, links := n.locker(t)
+			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
+			time.Sleep(time.Second)
+			var acquires, releases atomic.Int64
+			for node, link := range links[:2] {
+				link.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+					switch args := cmd.Args(); {
+					case !strings.HasPrefix(cmd.Name(), "eval"), args[1] == "return 0":
+					case args[2] == 3:
+						acquires.Add(1)
+					default:
+						releases.Add(1)
+					}
+					if fails != nil {
+						return fails
+					}
+					return next(ctx, cmd)
+				})
+				for i := range 6 {
+					if fails == nil {
+						require.NoError(t, n.servers[node].Set(fmt.Sprint("k", i), "other"))
+					}
+				}
+			}
+			for i := range 3 {
+				require.NoError(t, mustLock(t, l, fmt.Sprint("k", i)).Unlock(t.Context()), name)
+				lock := mustLock(t, l, fmt.Sprint("k", i+3))
+				time.Sleep(2 * time.Second) // the nodes have answered, or have not within the timeout
+				require.NoError(t, lock.Unlock(t.Context()), name)
+			}
+			time.Sleep(time.Minute)
+			require.Positive(t, acquires.Load(), name)
+			require.Zero(t, releases.Load(), name)
+			lock := mustLock(t, l, "k0")
+			n.empty(t, 2, 3, 4)
+			err, q := lock.Unlock(t.Context()), new(redlatch.QuorumError)
+			require.ErrorIs(t, err, redlatch.ErrLost, name)
+			require.ErrorAs(t, err, &q)
+			require.NotContains(t, q.Nodes, nil, "none of them is done")
+			n.empty(t, 0, 1)
+		}
 	})
 }
