@@ -269,7 +269,7 @@ func clientsAt(t *testing.T, k kind, urls []string) clientOf {
 	}
 	client := func(t *testing.T, node int) redis.UniversalClient {
 		t.Helper()
-		c, err := redisurl.NewClient(urls[node])
+		c, err := redisurl.NewClient(urls[node], nil)
 		if err != nil { // its text may contain the password
 			require.Fail(t, "the URL is not valid: it must have the form "+redisurl.Forms)
 		}

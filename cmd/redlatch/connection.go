@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -85,15 +88,37 @@ func (f *redisFlags) clients(command string) (clients []redis.UniversalClient, e
 	if len(urls) == 0 {
 		return nil, misuse(command, "no Redis server is given: use -redis or set REDIS_URL")
 	}
+	certificate, err := f.certificate(command)
+	if err != nil {
+		return nil, err
+	}
 	for i, text := range urls {
-		client, err := redisurl.NewClient(text)
-		if err != nil { // its text may contain the password
+		client, err := redisurl.NewClient(text, certificate)
+		switch {
+		case errors.Is(err, redisurl.ErrNoTLS):
+			return nil, misuse(command, fmt.Sprintf("-cert needs TLS, and URL %d of %s does not begin with rediss", i+1, source))
+		case err != nil: // its text may contain the password
 			return nil, refusal(command,
 				fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, redisurl.Forms))
 		}
 		clients = append(clients, client)
 	}
 	return clients, nil
+}
+
+// certificate returns that of -cert, or nil.
+func (f *redisFlags) certificate(command string) (*tls.Certificate, error) {
+	switch {
+	case f.cert == "" && f.certKey == "":
+		return nil, nil
+	case f.cert == "":
+		return nil, misuse(command, "-cert-key needs -cert")
+	}
+	pair, err := tls.LoadX509KeyPair(f.cert, cmp.Or(f.certKey, f.cert))
+	if err != nil {
+		return nil, misuse(command, "-cert: "+err.Error())
+	}
+	return &pair, nil
 }
 
 // silence keeps go-redis from writing to the stderr of COMMAND: redlatch reports errors itself.

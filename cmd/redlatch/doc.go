@@ -29,6 +29,8 @@
 //	-read           KEY has many readers or one writer, and run is a reader. It needs one Redis server
 //	-write          the same, and run is a writer. To status and unlock, it does not matter which of the two is given
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
+//	-cert FILE      a certificate, in PEM, for TLS servers that ask for one
+//	-cert-key FILE  its private key. The default is the same file
 //
 // Without -redis, the environment variable REDIS_URL names the server, or several separated by
 // spaces. There is no default server: a lock on a server that nobody else uses excludes nobody. A
@@ -44,7 +46,10 @@
 // and the database are those of the Redis servers. Sentinels that require a password or TLS are not
 // supported. The last form names some nodes of a Redis Cluster.
 //
-// With rediss and rediss+cluster the connections use TLS. Special characters in a password must be
+// With rediss and rediss+cluster the connections use TLS. The certificates of the servers must be
+// signed by an authority that the system knows, or one in the file that SSL_CERT_FILE names, which
+// works on Linux and the BSDs. If a port has TLS and the URL does not begin with rediss, or the
+// reverse, the error says EOF, or that there was no reply. Special characters in a password must be
 // percent-encoded. Redlatch never prints a URL. If a URL has a password, put it in REDIS_URL: other
 // users can see the arguments of a process.
 //

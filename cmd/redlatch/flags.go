@@ -17,6 +17,8 @@ const redisUsage = `  -redis URL     a Redis server; repeat it to lock on a quor
   -read          KEY has many readers or one writer, on one Redis server: read
   -write         the same: write
   -prefix TEXT   put TEXT before KEY in Redis; the default is none
+  -cert FILE     a certificate for TLS that the servers ask for
+  -cert-key FILE its private key, if that is not in the same file
 
 Without -redis, the environment variable REDIS_URL names the server, or several
 separated by spaces. Use it for URLs with passwords.
@@ -24,11 +26,13 @@ separated by spaces. Use it for URLs with passwords.
 
 // redisFlags are the flags that all commands have.
 type redisFlags struct {
-	urls   []string
-	limit  int // of a semaphore; 0: the key is none
-	reads  bool
-	writes bool
-	prefix string
+	urls    []string
+	cert    string // a file
+	certKey string // a file; empty: that of cert
+	limit   int    // of a semaphore; 0: the key is none
+	reads   bool
+	writes  bool
+	prefix  string
 }
 
 func (f *redisFlags) addTo(set *flag.FlagSet) {
@@ -50,6 +54,8 @@ func (f *redisFlags) addServersTo(set *flag.FlagSet) {
 		f.urls = append(f.urls, url)
 		return nil
 	})
+	set.StringVar(&f.cert, "cert", "", "")
+	set.StringVar(&f.certKey, "cert-key", "", "")
 	set.StringVar(&f.prefix, "prefix", "", "")
 }
 

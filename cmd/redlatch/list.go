@@ -30,6 +30,8 @@ time is left, and who waits. It reads every key once, by SCAN.
   -watch          show it again each second
   -redis URL      a Redis server; repeat it for the servers of a quorum
   -prefix TEXT    only keys that begin with TEXT, which is not shown
+  -cert FILE      a certificate for TLS that the servers ask for
+  -cert-key FILE  its private key, if that is not in the same file
 
 Without -redis, the environment variable REDIS_URL names the server, or several
 separated by spaces. Use it for URLs with passwords.

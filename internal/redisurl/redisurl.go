@@ -3,6 +3,7 @@
 package redisurl
 
 import (
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
@@ -20,8 +21,12 @@ const Forms = "redis://HOST:PORT/DB, unix:///PATH?db=DB, redis+sentinel://HOST:P
 // unknown certificate or Sentinels that are unreachable.
 const neverAgain = -1
 
-// NewClient returns a client of the server, or of the servers, that a URL names. It sends nothing.
-func NewClient(text string) (redis.UniversalClient, error) {
+// ErrNoTLS says that a certificate was given for a URL whose connections have no TLS.
+var ErrNoTLS = errors.New("the URL is not one for TLS")
+
+// NewClient returns a client of the server, or of the servers, that a URL names. It shows the
+// servers a certificate, unless that is nil. It sends nothing.
+func NewClient(text string, certificate *tls.Certificate) (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
 	switch scheme {
 	case "redis+sentinel":
@@ -30,21 +35,33 @@ func NewClient(text string) (redis.UniversalClient, error) {
 			return nil, err
 		}
 		o.MaxRetries, o.DialerRetries = neverAgain, 1
-		return redis.NewFailoverClient(o), nil
+		return redis.NewFailoverClient(o), show(certificate, o.TLSConfig)
 	case "redis+cluster", "rediss+cluster":
 		o, err := nodesOfCluster(strings.TrimSuffix(scheme, "+cluster"), rest)
 		if err != nil {
 			return nil, err
 		}
 		o.MaxRetries, o.DialerRetries = neverAgain, 1
-		return redis.NewClusterClient(o), nil
+		return redis.NewClusterClient(o), show(certificate, o.TLSConfig)
 	}
 	o, err := redis.ParseURL(text)
 	if err != nil {
 		return nil, err
 	}
 	o.MaxRetries, o.DialerRetries = neverAgain, 1
-	return redis.NewClient(o), nil
+	return redis.NewClient(o), show(certificate, o.TLSConfig)
+}
+
+// show adds a certificate, unless it is nil, to what the connections of a client show.
+func show(certificate *tls.Certificate, connections *tls.Config) error {
+	switch {
+	case certificate == nil:
+	case connections == nil:
+		return ErrNoTLS
+	default:
+		connections.Certificates = []tls.Certificate{*certificate}
+	}
+	return nil
 }
 
 // nodesOfCluster parses user:password@host:port,host:port. A Cluster has no other database than 0.
