@@ -16,6 +16,11 @@
 // report also if Redis is down for a while, use "-timeout 5m -q -min-hold 10m" instead. The min
 // hold is longer than the timeout, so that no other host makes it again.
 //
+// A release has binaries, and an image with nothing but /redlatch, to copy it from or to look at
+// locks:
+//
+//	docker run --rm -e REDIS_URL ghcr.io/redlatch/redlatch list
+//
 // The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX
 // with one Redis server, NewRedlock with several, NewSemaphore with -limit, and NewReadWrite with
 // -read or -write.
