@@ -142,6 +142,8 @@ func endError(why core.Why, start clock.Mono, trouble error) error {
 		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), oneLine(trouble))
 	case core.Silent:
 		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
+	case core.Dropped:
+		return fmt.Errorf("%w: the handle was dropped without Unlock", errExpired)
 	case core.Late:
 		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 	}

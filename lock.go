@@ -171,8 +171,9 @@ type Waiter struct {
 // goroutines.
 //
 // Keep the pointer for as long as the lock is needed. If a Lock is dropped without Unlock, renewal
-// stops once the garbage collector has noticed, and the lock ends with its TTL. Neither a copy of
-// the struct, nor its Context, nor its Done channel keeps it alive.
+// stops once the garbage collector has noticed, and the lock ends with its TTL. In a process whose
+// heap stays small, the collector may never run, so the lock may last as long as the process.
+// Neither a copy of the struct, nor its Context, nor its Done channel keeps it alive.
 type Lock struct {
 	handle handle
 	from   *Lock // the lock on the other side of a migration; nil without one

@@ -117,6 +117,7 @@ func TestTexts(t *testing.T) {
 		{"lost, a fixed lease", expired(core.Fixed, nil)},
 		{"lost, trouble", expired(core.Failing, &node.NoReply{Within: time.Second})},
 		{"lost, in silence", expired(core.Silent, nil)},
+		{"lost, a dropped handle", expired(core.Dropped, nil)},
 		{"lost, a paused process", expired(core.Late, nil)},
 		{"lost, adopted too late", adopted},
 		{"max hold", wrap("unlock", "k", ErrMaxHold)},
@@ -197,6 +198,7 @@ lost, overwritten: redlatch: extend "k": lock lost: the key holds something else
 lost, a fixed lease: redlatch: unlock "k": lock lost: expired
 lost, trouble: redlatch: unlock "k": lock lost: expired: not extended since 03:04:05.006: no reply within 1s
 lost, in silence: redlatch: unlock "k": lock lost: expired: no reply from Redis since 03:04:05.006
+lost, a dropped handle: redlatch: unlock "k": lock lost: expired: the handle was dropped without Unlock
 lost, a paused process: redlatch: unlock "k": lock lost: expired: the process was too late to renew it
 lost, adopted too late: redlatch: adopt "k": lock lost: the key is gone: expired, deleted or evicted
 max hold: redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows

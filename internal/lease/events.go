@@ -83,6 +83,7 @@ const (
 	Fixed               // It was not to be renewed.
 	Failing             // Extensions failed.
 	Silent              // A renewal had no answer.
+	Dropped             // Nobody had a handle any more.
 	Late                // The process did not renew it in time.
 	Gone                // Redis, or the other side of a migration, said so.
 )

@@ -16,6 +16,7 @@ type Lease struct {
 	stage   stage
 	why     Why
 	flight  bool          // a renewal is in flight
+	dropped bool          // nobody had a handle at the newest Tick
 	claim   bool          // the lock was handed over, and is to be extended from its claim
 	seats   int           // those whose handles have not unlocked, beside the first
 	keep    clock.Mono    // until then others are kept out, since handles that have left asked for it
@@ -88,6 +89,8 @@ func (l *Lease) expired() Why {
 		return Failing
 	case l.flight:
 		return Silent
+	case l.dropped:
+		return Dropped
 	}
 	return Late
 }
@@ -151,6 +154,7 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 	if l.phase == passing {
 		return false
 	}
+	l.dropped = !kept
 	l.Judge(now)
 	l.Settle()
 	if l.phase != held || l.flight || l.renewAt == 0 || !kept || now.Since(l.renewed) < l.renewAt {

@@ -15,7 +15,7 @@ import (
 var errFailed, errGone = errors.New("failed"), errors.New("gone")
 
 var (
-	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "late", "gone"}
+	whyNames     = []string{"none", "unlocked", "maxhold", "fixed", "failing", "silent", "dropped", "late", "gone"}
 	releaseNames = []string{"refuse", "pass", "give", "give if there", "give nothing", "stay", "keep"}
 )
 

@@ -148,7 +148,11 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 			t.Run(name+" of "+of, func(t *testing.T) {
 				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 					var renewed atomic.Int64
-					count := redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})
+					losses := make(chan error, 2) // of both sides
+					count := redlatch.WithHooks(redlatch.Hooks{
+						Renewed: func(redlatch.Event) { renewed.Add(1) },
+						Lost:    func(e redlatch.Event) { losses <- e.Err },
+					})
 					l := made(redlatch.NewSetNXPX(s.Client(t), count))
 					if migrates {
 						l = made(redlatch.NewMigration(l, made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithKeyPrefix("v2:")))))
@@ -162,6 +166,9 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 					before := renewed.Load()
 					time.Sleep(time.Minute)
 					require.Equal(t, before, renewed.Load())
+					lost := await(t, losses, "the loss is reported")
+					requireOnly(t, lost, redlatch.ErrLost)
+					require.ErrorContains(t, lost, "the handle was dropped without Unlock")
 					runtime.KeepAlive(rest)
 				})
 			})
