@@ -52,7 +52,7 @@ func TestRepeatKeepsNothingOfItsCaller(t *testing.T) {
 			room  [1 << 16]byte
 			token string
 		}
-		var last atomic.Value // commands
+		var last atomic.Value                                                                          // commands
 		n := answered(t, nil, hook(func(_ context.Context, cmds []redis.Cmder, _ func() error) error { // unlike a fake it keeps nothing
 			last.Store(said(cmds))
 			return io.EOF
