@@ -138,18 +138,10 @@ func (b *Inbox) refuse(err error) {
 
 // run receives until the inbox has no users.
 func (b *Inbox) run() {
-	over := false
-	defer func() {
-		if !over { // a hook, dialer or OnConnect of the client has called runtime.Goexit
-			b.setSubscribed(false)
-			time.AfterFunc(lastReconnect, b.resume)
-		}
-	}()
 	last := clock.MonoNow()
 	for failed, hungUp := 0, 0; ; failed++ { // connections in a row
 		confirmed, err := b.receive()
 		if err == nil {
-			over = true
 			return
 		}
 		b.setSubscribed(false)
@@ -174,18 +166,10 @@ func (b *Inbox) run() {
 		}
 		for ; pause > 0; pause -= wakeEvery {
 			if b.stop() {
-				over = true
 				return
 			}
 			<-time.After(min(pause, wakeEvery))
 		}
-	}
-}
-
-// resume runs unless the inbox has no users.
-func (b *Inbox) resume() {
-	if !b.stop() {
-		b.run()
 	}
 }
 
@@ -209,23 +193,14 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	ctx, noDials := context.WithCancel(context.Background())
 	defer noDials()
 	var ps *redis.PubSub
-	// inClient stays set if a panic or runtime.Goexit has ended a call of the client. ps may be
-	// locked for ever then, and has no connection.
-	inClient := false
-	call := func(client func() error) error {
-		inClient = true
-		err := node.Shield(client)
-		inClient = node.Panicked(err)
-		return err
+	if err := node.Shield(func() error { ps = b.client.Subscribe(ctx, b.Channel); return nil }); err != nil {
+		return false, err
 	}
 	defer func() {
-		if !inClient {
+		if !node.Panicked(err) { // then it may be locked for ever, and has no connection
 			_ = ps.Close()
 		}
 	}()
-	if err := call(func() error { ps = b.client.Subscribe(ctx, b.Channel); return nil }); err != nil {
-		return false, err
-	}
 	b.mu.Lock()
 	b.current = ps
 	b.mu.Unlock()
@@ -234,7 +209,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
 		var message any
-		err := call(func() (err error) { message, err = ps.ReceiveTimeout(ctx, wakeEvery); return err })
+		err := node.Shield(func() (err error) { message, err = ps.ReceiveTimeout(ctx, wakeEvery); return err })
 		late.Reset(lateAfter)
 		switch {
 		case err == nil:
@@ -249,9 +224,13 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 			return confirmed, nil
 		default:
 			silent++
-			ping := func() error { return ps.Ping(ctx) }
-			if silent == 2*pingAfter || silent == pingAfter && call(ping) != nil {
+			if silent == 2*pingAfter {
 				return confirmed, err
+			}
+			if silent == pingAfter {
+				if err := node.Shield(func() error { return ps.Ping(ctx) }); err != nil {
+					return confirmed, err
+				}
 			}
 		}
 		if confirmed && !b.isUp() { // it was late, or missed a message

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -298,41 +297,35 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 	}
 }
 
-// TestEndOfTheClientsGoroutineIsAFailedConnection: a hook, dialer or OnConnect of the user panics
-// or calls runtime.Goexit. The process lives, messages come once that is over, and the inbox ends
-// without users. A panic each time is as if Redis refused SUBSCRIBE.
-func TestEndOfTheClientsGoroutineIsAFailedConnection(t *testing.T) {
-	for name, end := range map[string]func(){"panic": func() { panic("boom") }, "Goexit": runtime.Goexit} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *Inbox, _ *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
-				var degraded []string
-				s.Degraded = func(err error) { degraded = append(degraded, err.Error()) }
-				time.Sleep(time.Second)
-				<-changed
-				var ends atomic.Bool
-				ends.Store(true)
-				s.client.(*redis.Client).AddHook(dialHook(func() {
-					if ends.Load() {
-						end()
-					}
-				}))
-				s.Missed(clock.MonoNow())
-				<-changed
-				require.False(t, s.Listens())
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				if name == "panic" {
-					require.Len(t, degraded, 1)
-					require.Regexp(t, `^the client panicked: boom \(at inbox\.`, degraded[0])
-				}
-				ends.Store(false)
-				<-changed
-				require.True(t, s.Listens())
-				ends.Store(true)
-				s.Missed(clock.MonoNow())
-			})
-		})
-	}
+// TestPanicOfTheClientIsAFailedConnection: a hook, dialer or OnConnect of the user panics. The
+// process lives, messages come once that is over, and the inbox ends without users. A panic each
+// time is as if Redis refused SUBSCRIBE.
+func TestPanicOfTheClientIsAFailedConnection(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Inbox, _ *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+		var degraded []string
+		s.Degraded = func(err error) { degraded = append(degraded, err.Error()) }
+		time.Sleep(time.Second)
+		<-changed
+		var panics atomic.Bool
+		panics.Store(true)
+		s.client.(*redis.Client).AddHook(dialHook(func() {
+			if panics.Load() {
+				panic("boom")
+			}
+		}))
+		s.Missed(clock.MonoNow())
+		<-changed
+		require.False(t, s.Listens())
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Len(t, degraded, 1)
+		require.Regexp(t, `^the client panicked: boom \(at inbox\.`, degraded[0])
+		panics.Store(false)
+		<-changed
+		require.True(t, s.Listens())
+		panics.Store(true)
+		s.Missed(clock.MonoNow())
+	})
 }
 
 // A dialHook runs before each dial.

@@ -141,14 +141,12 @@ func (n *Node) loadLocked() *batch {
 
 // carry sends the commands of b and waits for the replies.
 func (n *Node) carry(b *batch) {
-	returned := false
 	defer func() {
-		if !returned {
-			n.survive(b, recover())
+		if value := recover(); value != nil { // also that of panic(nil)
+			n.survive(b, value)
 		}
 	}()
 	n.exchange(b)
-	returned = true
 }
 
 // exchange calls the client, which calls hooks of its user.

@@ -14,26 +14,16 @@ type panicError string
 
 func (e panicError) Error() string { return string(e) }
 
-// survive makes a panic of the client, or its runtime.Goexit, the outcome of b. The process lives,
-// as it does when an HTTP handler panics, and the calls are sent again as after any unknown error.
-// After a Goexit the goroutine ends, so that another courier takes its place.
+// survive makes a panic of the client the outcome of b. The process lives, as it does when an HTTP
+// handler panics, and the calls are sent again as after any unknown error.
 func (n *Node) survive(b *batch, value any) {
-	err := panicOf(value, b.hideWords)
+	err := panicOf(value, func(text string) string { return n.hideWords(b, text) })
 	for _, i := range b.items {
 		i.cmd.SetErr(err)
 		if i.then != nil {
 			i.then.SetErr(err)
 		}
 	}
-	if value != nil {
-		return
-	}
-	n.mu.Lock()
-	if n.landLocked(b) {
-		n.busy--
-		n.startLocked()
-	}
-	n.unlock()
 }
 
 // Shield makes a call of a client that sends no token. A panic of the client is the error.
@@ -51,24 +41,21 @@ func Panicked(err error) bool { return errors.As(err, new(panicError)) }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// panicOf returns the error of a panic with a value, which is shown on one line, or of a
-// runtime.Goexit, which has none. A panic(nil) has a value, too.
+// panicOf returns the error of a panic with a value, which line puts on one line.
 func panicOf(value any, line func(string) string) error {
-	what := "the client ended its goroutine by runtime.Goexit"
-	if value != nil {
-		what = "the client panicked: " + line(fmt.Sprint(value))
-	}
-	return panicError(what + " (at " + origin() + ")")
+	return panicError("the client panicked: " + line(fmt.Sprint(value)) + " (at " + origin() + ")")
 }
 
 // shownWord is the length of the longest word of a command that an error shows. Tokens are longer.
 const shownWord = 35
 
-// hideWords puts the text of a panic on one line, and removes the long words of the commands from
+// hideWords puts the text of a panic on one line, and removes the long words of the calls in b from
 // it, since they may be tokens.
-func (b *batch) hideWords(text string) string {
+func (n *Node) hideWords(b *batch, text string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, i := range b.items {
-		for _, word := range i.cmd.Args() {
+		for _, word := range i.call.words {
 			for part := range strings.FieldsSeq(textOf(word)) {
 				if len(part) > shownWord {
 					text = strings.ReplaceAll(text, part, "…")
