@@ -79,19 +79,22 @@ func (r replies) Error() string { return fmt.Sprint([]any(r)...) }
 
 // A fake is a server without a connection. It gets each batch and decides its outcome. nil replies
 // "OK" to each command, an [answer] refuses each, [replies] has one reply for each, and any other
-// error breaks the connection.
+// error breaks the connection. It overwrites all words first, as hooks of a client may do.
 type fake func(sent commands) error
 
 // hook has the fake answer in place of a server. At the end of the test it checks that the words of
-// the commands have not changed, since the hooks of a client may keep them.
+// the commands have not changed since, which hooks of a client may keep.
 func (f fake) hook(t *testing.T) hook {
 	var mu sync.Mutex // guards the variables below
 	var kept []redis.Cmder
-	var want commands
 	t.Cleanup(func() {
 		mu.Lock()
 		defer mu.Unlock()
-		require.Equal(t, want, said(kept))
+		for _, cmd := range kept {
+			for _, word := range cmd.Args() {
+				require.Equal(t, overwritten, word)
+			}
+		}
 	})
 	return func(_ context.Context, cmds []redis.Cmder, _ func() error) error {
 		sent := said(cmds)
@@ -100,7 +103,12 @@ func (f fake) hook(t *testing.T) hook {
 			return io.EOF
 		}
 		mu.Lock()
-		kept, want = append(kept, cmds...), append(want, sent...)
+		kept = append(kept, cmds...)
+		for _, cmd := range cmds {
+			for i := range cmd.Args() {
+				cmd.Args()[i] = overwritten
+			}
+		}
 		mu.Unlock()
 		err := f(sent)
 		var each replies
@@ -117,6 +125,9 @@ func (f fake) hook(t *testing.T) hook {
 		return cmds[0].Err()
 	}
 }
+
+// overwritten is what a fake has written over each word.
+const overwritten = "overwritten"
 
 // opensAConnection reports whether the only purpose of a batch is that.
 func opensAConnection(sent commands) bool { return len(sent[0]) > 1 && sent[0][1] == "return 0" }

@@ -101,3 +101,39 @@ func TestHooksOfTheClientSeeStringsAndNumbersAndNoToken(t *testing.T) {
 		require.Greater(t, secret.Load(), int64(8))
 	})
 }
+
+// TestHookOfTheClientMayWriteAPrefix into the keys of a command: each send has it once, also those
+// that follow a refusal or a broken connection.
+func TestHookOfTheClientMayWriteAPrefix(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		client := w.Client(t)
+		everyScript(client, func(_ context.Context, cmd redis.Cmder) {
+			args := cmd.Args()
+			for i := 3; i < 3+args[2].(int); i++ {
+				args[i] = "app:" + args[i].(string)
+			}
+		})
+		link := linkOf(t, client)
+		l := w.over(t, client)
+		for range 3 {
+			lock := mustLock(t, l, "k") // the first asks for the time, and so does one an hour later
+			lost := link.lose(2)
+			require.NoError(t, lock.Extend(t.Context(), time.Hour))
+			require.EqualValues(t, 2, lost.Load())
+			link.heal()
+			require.NoError(t, w.Direct.ScriptFlush(t.Context()).Err())
+			adopted, err := l.Adopt(t.Context(), "k", lock.Token())
+			require.NoError(t, err)
+			require.NoError(t, w.Direct.ScriptFlush(t.Context()).Err())
+			require.NoError(t, adopted.Unlock(t.Context()))
+			require.NoError(t, w.Direct.ScriptFlush(t.Context()).Err())
+			time.Sleep(2 * time.Hour)
+		}
+		lock := mustLock(t, l, "k")
+		for _, key := range w.Direct.Keys(t.Context(), "*").Val() {
+			require.True(t, strings.HasPrefix(key, "app:"), key)
+			require.Equal(t, 1, strings.Count(key, "app:"), key)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
