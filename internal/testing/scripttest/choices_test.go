@@ -44,6 +44,7 @@ var definitions = map[string]string{
 	"NEXT":     "LISTENER+{TOKEN|2*last}",
 	"QUEUES":   "{|LISTENER+ME WAITED|LISTENER+ME WAITED again}", // what an acquire queues
 	"OWN":      "{''|ENTRY}",
+	"PERMITS":  "{4*HANDSON|OWN {''|NEXT} WAITED KEEPS stays}",
 	"HANDSON":  "{|OWN|2*OWN {''|NEXT} WAITED KEEPS|2*OWN NEXT WAITED LATEST}", // what a release does with the queue
 
 	"INSPECT":   "inspect.lua k {|queue} :",
@@ -72,13 +73,12 @@ type family struct {
 }
 
 var (
-	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noIncr, noIncr, noZAdd}
+	queueFaults = []fault{replica, replica, full, full, moving, moving, moving, moving, noPublish, noPublish, noPublish, noPublish, noPubSub, noIncr, noIncr, noIncr, noIncr, noZAdd}
 
 	owners = []string{"a", "b", "c/x+y"}
 
-	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER HANDSON|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-		2*semaphore_release.lua k fence queue : {3*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :|
-		semaphore_release.lua k fence queue : OWNER '' '' 0 KEEPS stays}`
+	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER PERMITS|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
+		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :}`
 
 	families = map[string]family{
 		"lock": {

@@ -19,7 +19,7 @@ var (
 )
 
 const (
-	enough     = 160 // sequences to reach every branch
+	enough     = 100 // sequences to reach every branch
 	stepsOfOne = 20
 )
 
