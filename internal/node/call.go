@@ -137,8 +137,11 @@ func (c *Call) kind() kind {
 	return asks
 }
 
-// nextLook returns when the node looks at c next: when it may be sent, when half of its time has
-// passed, or at its deadline.
+// late returns when nine tenths of the time of c have passed.
+func (c *Call) late() clock.Mono { return c.deadline.Add(-c.Timeout / 10) }
+
+// nextLook returns when the node looks at c next: when it may be sent, when half or nine tenths of
+// its time have passed, or at its deadline.
 func (c *Call) nextLook(now clock.Mono) clock.Mono {
 	half := c.deadline.Add(-c.Timeout / 2)
 	switch {
@@ -146,6 +149,8 @@ func (c *Call) nextLook(now clock.Mono) clock.Mono {
 		return min(c.ready, c.deadline)
 	case half > now:
 		return half
+	case c.late() > now:
+		return c.late()
 	}
 	return c.deadline
 }

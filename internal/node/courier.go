@@ -14,18 +14,20 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A batch is what a courier carries at once. It is also the context of its commands. It ends when all
-// its calls have ended, so that go-redis stops waiting for a connection.
+// A batch is what a courier carries at once. It is also the context of its commands. It ends when
+// nine tenths of the time of its calls have passed, so that go-redis stops waiting for a connection,
+// and says why.
 type batch struct {
 	context.Context // that of the first call that has one, for its values
 	items           []item
 	only            [1]item       // the array of items if there is only one
 	deadline        time.Time     // zero: it has none
-	done            chan struct{} // closed when the batch is back, or written off; nil: it does not end
+	done            chan struct{} // nil: it does not end
 
 	// Guarded by Node.mu.
-	left       clock.Mono
-	live       int // calls that have neither ended nor left it
+	left, end  clock.Mono // end is the last deadline of its calls
+	ended      bool       // done is closed
+	live       int        // calls that have neither ended nor left it
 	writtenOff bool
 }
 
@@ -45,6 +47,13 @@ func (b *batch) Err() error {
 		return context.Canceled
 	default:
 		return nil
+	}
+}
+
+func (b *batch) endLocked() {
+	if !b.ended && b.done != nil {
+		b.ended = true
+		close(b.done)
 	}
 }
 
@@ -80,12 +89,11 @@ func (n *Node) courier() {
 // landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
 func (n *Node) landLocked(b *batch) (goesOn bool) {
-	if !b.writtenOff {
-		close(b.done)
-	}
+	gaveUp := b.ended && !b.writtenOff
+	b.endLocked()
 	now := clock.MonoNow()
 	for i := range b.items {
-		n.arrivedLocked(&b.items[i], now)
+		n.arrivedLocked(&b.items[i], gaveUp, now)
 	}
 	if b == n.connects {
 		n.connects = nil
@@ -107,7 +115,7 @@ func (n *Node) loadLocked() *batch {
 	}
 	b := &batch{Context: context.Background(), done: make(chan struct{})}
 	b.items = b.only[:0]
-	now, end := clock.MonoNow(), clock.Mono(0)
+	now := clock.MonoNow()
 	for c := n.mail.first(); c != nil && len(b.items) < n.together; c = n.mail.first() {
 		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].then != nil) {
 			break
@@ -129,12 +137,12 @@ func (n *Node) loadLocked() *batch {
 			b.Context = c.ctx
 		}
 		b.items = append(b.items, i)
-		end = max(end, c.deadline)
+		b.end = max(b.end, c.deadline)
 	}
 	if len(b.items) == 0 {
 		return nil
 	}
-	b.deadline, b.live, b.left = end.Time(), len(b.items), now
+	b.deadline, b.live, b.left = b.end.Time(), len(b.items), now
 	n.startLocked()
 	return b
 }
@@ -203,10 +211,11 @@ func carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
 	}
 }
 
-// arrivedLocked handles the outcome of a send. The call may have ended with its timeout.
-func (n *Node) arrivedLocked(i *item, now clock.Mono) {
+// arrivedLocked handles the outcome of a send. The call may have ended with its timeout. gaveUp says
+// that the batch has ended, so that the time of the call will soon have passed.
+func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 	c := i.call
-	err, failed := i.outcome()
+	err, failed := n.outcomeOf(i)
 	late := n.heardLocked(i, err, now)
 	if c.at == over {
 		return
@@ -228,6 +237,11 @@ func (n *Node) arrivedLocked(i *item, now clock.Mono) {
 		n.noEvalSHA = n.noEvalSHA || lacksEval(err)
 		c.sendSource()
 		n.sendLocked(c)
+	case retryable(err) && gaveUp:
+		if err == context.Canceled { //nolint:errorlint // an error of Sentinels may match it, too
+			err = n.noConnection(c)
+		}
+		c.trouble = cmp.Or(c.trouble, Explain(err))
 	case retryable(err):
 		n.retryLocked(c, Explain(err), now)
 	default:
@@ -266,19 +280,37 @@ func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 	return late
 }
 
-var errTooLate = errors.New("the command came too late")
+var errTooLate = errors.New("the command came too late (raise WithOpTimeout if connections or replies are slow)")
 
-// outcome returns the error of a send; nil if it was answered. failed is the error of the second
+// outcomeOf returns the error of a send; nil if it was answered. failed is the error of the second
 // command.
-func (i *item) outcome() (err, failed error) {
+func (n *Node) outcomeOf(i *item) (err, failed error) {
 	err = i.cmd.Err()
-	if errors.Is(err, redis.Nil) {
+	// No script answers nil, but the client of a Cluster does that does not know its servers. An
+	// error of Sentinels may match redis.Nil.
+	if err == redis.Nil && n.slots.client == nil { //nolint:errorlint // see above
 		err = nil
 	}
-	if err == nil && i.then != nil {
+	if _, late := tooLate(i.cmd.Val()); err == nil && i.then != nil && !late {
 		if failed = i.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
 			err = failed
 		}
 	}
 	return err, failed
+}
+
+// noConnection returns why the client has waited for a connection until the time of c was nearly
+// over.
+func (n *Node) noConnection(c *Call) error {
+	if client, plain := n.client.(*redis.Client); plain {
+		s := client.PoolStats()
+		used, own := int(s.TotalConns-s.IdleConns), n.busy+n.writtenOff-int(s.PendingRequests)
+		if used >= connections(client) && used > own {
+			return redis.ErrPoolTimeout
+		}
+		if client.Options().Addr == "FailoverClient" {
+			return fmt.Errorf("no connection within %v (the Sentinels may be down)", c.Timeout*9/10)
+		}
+	}
+	return fmt.Errorf("no connection within %v", c.Timeout*9/10)
 }

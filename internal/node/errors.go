@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,9 +49,29 @@ func (e *NoReply) Temporary() bool { return true }
 
 // Answered reports whether err is an answer of the server. That of a call that ended with its
 // timeout is none, though it may say what the server has answered before.
-func Answered(err error) bool {
-	return errors.As(err, new(redis.Error)) && !errors.As(err, new(*NoReply))
+func Answered(err error) bool { return answerOf(err) != nil && !errors.As(err, new(*NoReply)) }
+
+// answerOf returns the answer of Redis in err, or nil. A join of several errors is none, such as
+// the answers of all Sentinels, nor is a nil reply.
+func answerOf(err error) error {
+	switch e := err.(type) { //nolint:errorlint // it unwraps
+	case redis.Error:
+		if err != redis.Nil { //nolint:errorlint // others match it, too
+			return err
+		}
+	case interface{ Unwrap() error }:
+		return answerOf(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			if answer := answerOf(err); answer != nil && reflect.TypeOf(e) != joined {
+				return answer
+			}
+		}
+	}
+	return nil
 }
+
+var joined = reflect.TypeOf(errors.Join(io.EOF))
 
 // notSent reports whether a command that failed with err was not carried out. The words of a proxy
 // do not say so: the server behind it may have carried the command out.
@@ -103,7 +124,7 @@ var mistakes = []string{
 // keys, and has not carried out this one.
 var serverRefusals = []string{
 	"LOADING", "BUSY ", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "NOAUTH", "WRONGPASS",
-	"ERR max number of clients",
+	"ERR max number of clients", "ERR WAIT cannot be used",
 }
 
 // refusals begin the other answers of Redis that it has not carried out the command.
@@ -123,16 +144,23 @@ var brokenConnection = []error{
 }
 
 // broken is an error without an answer: of the network, of the client, or of a hook of it. It is
-// printed on one line, and matches no error of a context, since that of the caller has not ended.
-type broken struct{ err error }
-
-func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") }
-
-func (e *broken) Is(target error) bool {
-	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(e.err, target)
+// printed on one line, with a hint if there is one. It matches no error of a context, since that of
+// the caller has not ended, and no answer: Sentinels may be among those who failed.
+type broken struct {
+	err  error
+	hint string
 }
 
-func (e *broken) As(target any) bool { return errors.As(e.err, target) }
+func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") + e.hint }
+
+func (e *broken) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && target != redis.Nil && errors.Is(e.err, target)
+}
+
+func (e *broken) As(target any) bool {
+	_, answer := target.(*redis.Error)
+	return !answer && errors.As(e.err, target)
+}
 
 var lineBreaks = regexp.MustCompile(`\s*[\r\n]+\s*`)
 

@@ -13,7 +13,8 @@ var hints = []struct {
 	word, hint string
 	is         error
 }{
-	{"READONLY", "this server is a replica: connect the client to the primary", nil},
+	{"READONLY", isReplica, nil},
+	{"ERR WAIT cannot be used", isReplica, nil},
 	{"OOM", "Redis is full: raise its maxmemory", nil},
 	{"MISCONF", "Redis cannot save and takes no writes: see its log", nil},
 	{"WRONGTYPE", "the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix", ErrOtherData},
@@ -30,6 +31,8 @@ var hints = []struct {
 	{"ERR Attempted to access a non local key", slotMoves, nil},            // Valkey 9.1
 	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
 }
+
+const isReplica = "this server is a replica: connect the client to the primary"
 
 const slotMoves = "the Cluster moves the slot of this key to another server: the key can be used again when it has moved"
 
@@ -74,7 +77,7 @@ func Explain(err error) error {
 		return err
 	}
 	if !Answered(err) {
-		return &broken{err}
+		return &broken{err, brokenHint(err)}
 	}
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
@@ -91,12 +94,25 @@ func Explain(err error) error {
 	return err
 }
 
+// brokenHint says what to do about an error without an answer; "" if there is nothing to say.
+func brokenHint(err error) string {
+	switch {
+	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+		return " (all connections of the client are in use: raise its PoolSize)"
+	case err == redis.Nil: //nolint:errorlint // others match it, too
+		return " (the Cluster does not tell the addresses of its servers: set its cluster-preferred-endpoint-type to ip or hostname)"
+	case errors.Is(err, redis.Nil) && strings.Contains(err.Error(), "sentinels"):
+		return " (no Sentinel knows a primary of this name: check MasterName)"
+	}
+	return ""
+}
+
 // answerText returns the text of an answer of Redis, or "". It removes the place in a script, which
 // Redis 6 and miniredis put before the text and later versions behind it. It adds the ERR that
 // Redis 6 omits after a space and the line.
 func answerText(err error) string {
-	var answer redis.Error
-	if !errors.As(err, &answer) {
+	answer := answerOf(err)
+	if answer == nil {
 		return ""
 	}
 	said := strings.TrimSpace(answer.Error()) // Redis 5 ends that of a script with a space

@@ -116,10 +116,12 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	sentinels := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w",
 		errors.Join(errSlowDial, fmt.Errorf("two: %w", context.DeadlineExceeded)))
+	wrongName := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(redis.Nil, redis.Nil))
+	wrongPassword := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(answer("NOPERM no"), io.EOF))
 	for cause, errs := range map[string][]error{
 		"connection": {
 			&NoReply{Within: time.Second, Last: Explain(refused)}, &NotDone{&NoReply{Within: time.Second, Last: refused}}, refused,
-			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply, sentinels, context.Canceled,
+			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply, sentinels, context.Canceled, wrongName, wrongPassword, redis.Nil,
 			&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}, errors.New("NOPERM: a circuit is open"),
 		},
 		"timeout": {
@@ -145,6 +147,7 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 			require.Equal(t, cause, Cause(explained), "%T %v", err, err)
 			require.NotErrorIs(t, explained, context.DeadlineExceeded)
 			require.NotErrorIs(t, explained, context.Canceled)
+			require.NotErrorIs(t, explained, redis.Nil)
 			require.NotContains(t, explained.Error(), "\n")
 			require.Equal(t, Unreachable(err), Unreachable(explained))
 		}

@@ -213,7 +213,7 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	if b := c.batch; b != nil {
 		if b.live--; b.live == 0 { // its courier is written off, so that another one takes its place
 			b.writtenOff = true
-			close(b.done)
+			b.endLocked()
 			n.busy--
 			n.writtenOff++
 			n.startLocked()
@@ -258,10 +258,14 @@ func (n *Node) fire() {
 			n.timeOutLocked(c, now)
 			continue
 		}
-		if c.ready != 0 {
+		switch {
+		case c.ready != 0:
 			n.readyLocked(c, now)
-		} else { // half of its time has passed
+		case c.batch == nil:
+		case now < c.late():
 			n.connectLocked(c)
+		case c.deadline == c.batch.end:
+			c.batch.endLocked()
 		}
 		n.deadlines.again(c, now)
 	}

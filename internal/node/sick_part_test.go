@@ -262,3 +262,25 @@ func TestWhatGivesBackGoesBeforeWhatAsks(t *testing.T) {
 		require.Equal(t, want, order[2:])
 	})
 }
+
+// TestCallThatWasParkedSaysWhy: it was never sent, since the server was ill for too long, though it
+// answered all the time.
+func TestCallThatWasParkedSaysWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		n := answered(t, func(sent commands) error {
+			if time.Since(begin) < 950*time.Millisecond {
+				return errLoading
+			}
+			return partly(func(words []string) error { return byClock(commands{words}, 0) })(sent)
+		})
+		var calls []<-chan Reply
+		for range 50 {
+			calls = append(calls, post(n, creates("k")))
+			time.Sleep(time.Millisecond)
+		}
+		r := <-calls[len(calls)-1]
+		require.EqualError(t, r.Err, "still failing after 1s: "+errLoading.Error())
+		require.True(t, isNotDone(r.Err))
+	})
+}

@@ -62,3 +62,60 @@ func TestWaitThatADemotionInterruptsIsAnOutage(t *testing.T) {
 	require.NoError(t, admin.ReplicaOf(t.Context(), "no", "one").Err())
 	locktest.Eventually(t, "what it has left is gone", func() bool { return admin.Exists(t.Context(), "k").Val() == 0 })
 }
+
+// TestFirstErrorSaysWhy: what is not an answer of Redis is an outage, whose error says what to do.
+func TestFirstErrorSaysWhy(t *testing.T) {
+	t.Parallel()
+	for text, start := range map[string]func(t *testing.T) redis.UniversalClient{
+		"(no Sentinel knows a primary of this name: check MasterName)": func(t *testing.T) redis.UniversalClient {
+			primary := redistest.StartTCP(t)
+			redistest.StartReplica(t, primary)
+			o := &redis.FailoverOptions{MasterName: "wrong"}
+			for _, s := range redistest.StartSentinels(t, "main", primary) {
+				o.SentinelAddrs = append(o.SentinelAddrs, s.Addr())
+			}
+			return redis.NewFailoverClient(o)
+		},
+		"(the Sentinels may be down)": func(*testing.T) redis.UniversalClient {
+			return redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "main", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2"}})
+		},
+		"(the Cluster does not tell the addresses of its servers: set its cluster-preferred-endpoint-type to ip or hostname)": func(t *testing.T) redis.UniversalClient {
+			masters := redistest.StartCluster(t)
+			for _, s := range masters {
+				if err := s.Client(t).ConfigSet(t.Context(), "cluster-preferred-endpoint-type", "unknown-endpoint").Err(); err != nil {
+					t.Skip(err) // before Redis 7.0
+				}
+			}
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].Addr()}})
+		},
+		"(all connections of the client are in use: raise its PoolSize)": func(t *testing.T) redis.UniversalClient {
+			s := redistest.Start(t)
+			o := s.Options()
+			o.PoolSize, o.ReadTimeout = 2, time.Hour
+			client := redis.NewClient(o)
+			for range o.PoolSize {
+				go client.BLPop(t.Context(), 0, "nothing") // ends with the client
+			}
+			locktest.Eventually(t, "they wait", func() bool {
+				return strings.Contains(s.Client(t).Info(t.Context(), "clients").Val(), "blocked_clients:2")
+			})
+			return client
+		},
+		"(this server is a replica: connect the client to the primary)": func(t *testing.T) redis.UniversalClient {
+			return redistest.StartReplica(t, redistest.StartTCP(t)).Client(t)
+		},
+	} {
+		t.Run(text, func(t *testing.T) {
+			t.Parallel()
+			client := start(t)
+			t.Cleanup(func() { _ = client.Close() })
+			l, err := redlatch.NewSetNXPX(client, redlatch.WithReplicas(1, 100*time.Millisecond))
+			require.NoError(t, err)
+			_, err = l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, redlatch.ErrUnavailable)
+			require.ErrorContains(t, err, text)
+			require.NotErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, redis.Nil)
+		})
+	}
+}
