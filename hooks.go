@@ -78,8 +78,9 @@ type Event struct {
 	Node string
 	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered,
 	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
-	// "panic" if a hook, Limiter or OnConnect of the client panicked, or the first word of the
-	// error that Redis answered.
+	// "panic" if a hook, Limiter or OnConnect of the client panicked, the first word of an error that
+	// Redis answered, such as "LOADING" or "ERR", or "error" if that is no word of Redis but of a
+	// proxy.
 	Cause string
 }
 

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -164,18 +163,26 @@ func (e *broken) As(target any) bool {
 
 var lineBreaks = regexp.MustCompile(`\s*[\r\n]+\s*`)
 
-// Cause returns the kind of err in a word: the first word of an answer of Redis, "panic", "timeout"
-// or "connection".
+// Cause returns the kind of err in a word: that of the answer of Redis, if it is one of its own, and
+// otherwise "error" for an answer, "panic", "timeout" or "connection".
 func Cause(err error) string {
-	if errors.As(err, new(panicError)) {
-		return "panic"
-	}
 	word, _, _ := strings.Cut(answerText(err), " ")
-	if word == "" && Silence(err) {
+	switch {
+	case errors.As(err, new(panicError)):
+		return "panic"
+	case slices.Contains(redisWords, word):
+		return word
+	case answerOf(err) != nil:
+		return "error"
+	case Silence(err):
 		return "timeout"
 	}
-	return cmp.Or(word, "connection")
+	return "connection"
 }
+
+// redisWords begin the answers of Redis. Proxies have others, of which there is no end.
+var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING BUSY MASTERDOWN READONLY NOREPLICAS MISCONF
+	OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE NOTBUSY NOPROTO DENIED`)
 
 // retryable reports whether the same command may soon succeed. The contexts of calls that go on
 // have not ended.

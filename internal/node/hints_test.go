@@ -129,8 +129,10 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 			context.DeadlineExceeded,
 		},
 		"LOADING":  {&NoReply{Within: time.Second, Last: errLoading}},
-		"upstream": {answer("upstream failure"), answer("upstream connect error or disconnect/reset before headers")},
-		"no":       {answer("no upstream host")},
+		"error": {
+			answer("upstream failure"), answer("upstream connect error or disconnect/reset before headers"), answer("no upstream host"),
+			answer("8c1f-41 the id of a request"), answer(""),
+		},
 		"ERR": {
 			answer("ERR max number of clients reached"), answer("ERR Connection refused"), answer("ERR Connection timed out"),
 			answer("ERR internal error"), answer("ERR proxy: unknown host"), answer("ERR Script attempted to access a non local key in a cluster node"),
