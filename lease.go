@@ -245,7 +245,7 @@ func (l *lease) giveBack(
 		a.engine.yield(a.id.lock, a.request.cfg.longest)
 	}
 	if ends && !errors.Is(got.err, ErrLost) {
-		a.endKeep(now.Mono.Add(keep))
+		a.endKeep(now.Mono.Add(keep)) //nolint:contextcheck // the call has ended by then
 	}
 	if what == core.Keep && got.err == nil {
 		l.mu.Lock()

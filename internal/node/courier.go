@@ -134,7 +134,7 @@ func (n *Node) loadLocked() *batch {
 			i.then = redis.NewCmd(b, slices.Clone(c.Then)...)
 		}
 		if b.Context == context.Background() { // renewals have that
-			b.Context = c.ctx
+			b.Context = c.ctx //nolint:fatcontext // of the first call that has one
 		}
 		b.items = append(b.items, i)
 		b.end = max(b.end, c.deadline)

@@ -128,7 +128,7 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 			&NoReply{Within: time.Second}, &NoReply{Within: time.Second, Last: Explain(io.EOF)}, &NotDone{&NoReply{Last: errTooLate}},
 			context.DeadlineExceeded,
 		},
-		"LOADING":  {&NoReply{Within: time.Second, Last: errLoading}},
+		"LOADING": {&NoReply{Within: time.Second, Last: errLoading}},
 		"error": {
 			answer("upstream failure"), answer("upstream connect error or disconnect/reset before headers"), answer("no upstream host"),
 			answer("8c1f-41 the id of a request"), answer(""),

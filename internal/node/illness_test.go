@@ -32,11 +32,10 @@ func TestPauseOfAnIllServerDoubles(t *testing.T) {
 	require.Equal(t, ms(4), i.round)
 	i.fail(ms(1), 0) // of a call that was under way
 	require.Equal(t, ms(4), i.round)
-	want := []time.Duration{8, 16, 32, 64, 100, 100}
-	for n := range want {
-		want[n] *= time.Millisecond
-	}
-	require.Equal(t, want, i.rounds(6, true))
+	require.Equal(t, []time.Duration{
+		8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond, 64 * time.Millisecond,
+		100 * time.Millisecond, 100 * time.Millisecond,
+	}, i.rounds(6, true))
 	require.Equal(t, []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second}, i.rounds(4, false))
 	at := i.last
 	i.hasten()

@@ -162,7 +162,7 @@ func (n *Node) postLocked(c *Call, now clock.Mono) {
 			c.limit = c.limit.Add(-now.Sub(c.Began))
 		}
 	}
-	n.deadlines.add(c, now)
+	n.add(c, now)
 	if c.ready <= now {
 		n.readyLocked(c, now)
 	}
@@ -219,7 +219,7 @@ func (n *Node) endLocked(c *Call, r Reply) {
 			n.startLocked()
 		}
 	}
-	n.deadlines.end(c)
+	n.end(c)
 	c.leave()
 	if c.insistUntil != 0 {
 		n.repeats--
@@ -267,7 +267,7 @@ func (n *Node) fire() {
 		case c.deadline == c.batch.end:
 			c.batch.endLocked()
 		}
-		n.deadlines.again(c, now)
+		n.again(c, now)
 	}
 	if len(n.calls) > 0 {
 		n.fireBy(n.calls[0].due, now)

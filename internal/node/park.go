@@ -31,7 +31,7 @@ func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
 	}
 	c.pause = min(max(2*c.pause, firstPause), most)
 	c.ready = now.Add(jitter(c.pause, rand.Float64()))
-	n.deadlines.again(c, now)
+	n.again(c, now)
 }
 
 // parkLocked has c wait for a round.

@@ -49,7 +49,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 func TestRepeatKeepsNothingOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type lock struct {
-			room  [1 << 16]byte
+			_     [1 << 16]byte // so that it is collected by itself
 			token string
 		}
 		var last atomic.Value                                                                          // commands

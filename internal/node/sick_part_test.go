@@ -233,7 +233,7 @@ func TestWhatGivesBackGoesBeforeWhatAsks(t *testing.T) {
 		})
 		n.most, n.mostOfUse = 1, 1
 		const each = 10
-		for _, name := range strings.Fields(strings.Repeat("old-ask old-give ", each)) {
+		for name := range strings.FieldsSeq(strings.Repeat("old-ask old-give ", each)) {
 			c := within(Command("set", name), time.Minute)
 			c.Insists = name == "old-give"
 			post(n, c)
@@ -243,7 +243,7 @@ func TestWhatGivesBackGoesBeforeWhatAsks(t *testing.T) {
 		n.mu.Lock()
 		n.illness.round = clock.MonoNow().Add(time.Second) // after the next calls
 		n.mu.Unlock()
-		for _, name := range strings.Fields(strings.Repeat("ask give ", each)) {
+		for name := range strings.FieldsSeq(strings.Repeat("ask give ", each)) {
 			c := within(Command("set", name), time.Minute)
 			c.Insists = name == "give"
 			post(n, c)
