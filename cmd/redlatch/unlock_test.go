@@ -102,12 +102,13 @@ func TestManyRunsReadOrOneWrites(t *testing.T) {
 		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-write", "k"))
 		require.Zero(t, p.code())
 		state("1 reader")
-		require.NoError(t, input2.Close())
-		require.Equal(t, 3, second.code())
-		if err := input.Close(); !errors.Is(err, os.ErrClosed) { // it has lost its lock
-			require.NoError(t, err)
+		for _, in := range []io.Closer{input, input2} {
+			if err := in.Close(); !errors.Is(err, os.ErrClosed) { // the one that lost its lock may have ended
+				require.NoError(t, err)
+			}
 		}
-		require.Equal(t, exitLost, first.code())
+		// The second one has lost it if the first was renewed just before.
+		require.ElementsMatch(t, []int{3, exitLost}, []int{first.code(), second.code()})
 
 		input, first = hold("-write")
 		require.Equal(t, []int{exitBusy, exitBusy}, []int{code("-write"), code("-read")})
