@@ -119,7 +119,9 @@ func JoinHooks(hooks ...Hooks) (joined Hooks) {
 	return joined
 }
 
-var zeros = []slog.Value{slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0), slog.BoolValue(false)}
+var zeros = []slog.Value{
+	slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0), slog.BoolValue(false),
+}
 
 // SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at
 // Error; RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others
@@ -165,7 +167,8 @@ func (e *Event) attrs() []slog.Attr {
 	}
 	return slices.DeleteFunc([]slog.Attr{
 		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner),
-		slog.Bool("lead", e.Lead), slog.Uint64("fence", e.Fence), slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
+		slog.Bool("lead", e.Lead), slog.Uint64("fence", e.Fence),
+		slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
 		slog.String("holder", holder), slog.String("node", e.Node), slog.String("cause", e.Cause),
 		slog.String("error", text),
 	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
