@@ -10,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/redlatch/redlatch/internal/clock"
+	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/wire"
 )
@@ -261,3 +263,27 @@ func (e *QuorumError) answers() string {
 // Unwrap returns the one sentinel that the error matches. The error does not match those of single
 // nodes: ErrNotAcquired of one node does not mean that the lock is held.
 func (e *QuorumError) Unwrap() error { return e.err }
+
+var errExpired = fmt.Errorf("%w: expired", ErrLost)
+
+// endError returns the error of a lease that ended after the extension, or the grant, of start.
+func endError(why core.Why, start clock.Mono, trouble error) error {
+	const clockTime = "15:04:05.000"
+	switch why {
+	case core.Unlocked:
+		return ErrReleased
+	case core.MaxHold:
+		return ErrMaxHold
+	case core.Gone:
+		return trouble
+	case core.Failing:
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), oneLine(trouble))
+	case core.Silent:
+		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
+	case core.Dropped:
+		return fmt.Errorf("%w: the handle was dropped without Unlock", errExpired)
+	case core.Late:
+		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
+	}
+	return errExpired
+}

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 	"weak"
 
@@ -90,6 +91,68 @@ func (h handle) end(err error) {
 	h.lease.mu.Lock()
 	h.lease.core.End(&h.seat.core, h.number, err)
 	_ = h.lease.conclude(nil)
+}
+
+// release ends the handle. It leaves the lock to others who share it, passes it on within the
+// process, or ends the lease and gives the key back, whatever has become of the lease and of ctx.
+// If after is set, nobody else gets the key within that time. It waits for the release and for an
+// extension in flight, which fails if it reaches Redis after the release. If the lease was lost and
+// others may know the token, the key is left alone: another handle may hold it.
+func (h handle) release(ctx context.Context, after time.Duration) error {
+	l := h.lease
+	l.mu.Lock()
+	now := clock.Now()
+	what, keep := l.core.Unlock(&h.seat.core, h.number, now, after)
+	s := *h.seat
+	if what == core.Stay || what == core.Keep || what == core.Pass {
+		h.seat.end(ErrReleased)
+	}
+	ended := l.conclude(h.seat)
+	var passed bool
+	var err error
+	switch what {
+	case core.Refuse:
+		return ErrReleased
+	case core.Stay:
+		passed = true
+	case core.Pass, core.Give, core.GiveIfThere, core.Keep:
+		passed, err = l.giveBack(ctx, now, what, keep)
+	}
+	replied := now
+	if !passed {
+		replied = clock.Now()
+	}
+	if !passed && what != core.Keep {
+		l.running.Wait()
+	}
+	if what == core.GiveIfThere || what == core.GiveNothing {
+		return ended
+	}
+	hook := s.hooks.Released
+	if errors.Is(err, ErrLost) {
+		hook = s.hooks.Lost
+	}
+	l.fire(hook, Event{
+		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,
+	})
+	return err
+}
+
+// extend makes the lease last for ttl from now, for Lock.Extend.
+func (h handle) extend(ctx context.Context, ttl time.Duration) error {
+	if !h.begin() {
+		return ErrReleased
+	}
+	l := h.lease
+	l.core.Settle()
+	l.weakenLocked()
+	if l.core.Judge(clock.Now()) {
+		l.running.Add(1)
+	}
+	if err := l.conclude(h.seat); err != nil {
+		return err
+	}
+	return l.sendExtension(ctx, h.seat, ttl)
 }
 
 // reveal returns the token for others, or "" if the handle has left the lease to others.

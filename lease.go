@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -126,30 +125,6 @@ func (l *lease) conclude(by *seat) error {
 	return err
 }
 
-var errExpired = fmt.Errorf("%w: expired", ErrLost)
-
-// endError returns the error of a lease that ended after the extension, or the grant, of start.
-func endError(why core.Why, start clock.Mono, trouble error) error {
-	const clockTime = "15:04:05.000"
-	switch why {
-	case core.Unlocked:
-		return ErrReleased
-	case core.MaxHold:
-		return ErrMaxHold
-	case core.Gone:
-		return trouble
-	case core.Failing:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), oneLine(trouble))
-	case core.Silent:
-		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
-	case core.Dropped:
-		return fmt.Errorf("%w: the handle was dropped without Unlock", errExpired)
-	case core.Late:
-		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
-	}
-	return errExpired
-}
-
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
@@ -166,51 +141,6 @@ func (l *lease) reportLost(s seat, err error) {
 		e := Event{Elapsed: clock.Now().Since(s.since), Fence: wire.Fence(l.tick, s.core.Number()), Err: err}
 		l.fire(s.hooks.Lost, e)
 	}
-}
-
-// release ends the handle. It leaves the lock to others who share it, passes it on within the
-// process, or ends the lease and gives the key back, whatever has become of the lease and of ctx.
-// If after is set, nobody else gets the key within that time. It waits for the release and for an
-// extension in flight, which fails if it reaches Redis after the release. If the lease was lost and
-// others may know the token, the key is left alone: another handle may hold it.
-func (h handle) release(ctx context.Context, after time.Duration) error {
-	l := h.lease
-	l.mu.Lock()
-	now := clock.Now()
-	what, keep := l.core.Unlock(&h.seat.core, h.number, now, after)
-	s := *h.seat
-	if what == core.Stay || what == core.Keep || what == core.Pass {
-		h.seat.end(ErrReleased)
-	}
-	ended := l.conclude(h.seat)
-	var passed bool
-	var err error
-	switch what {
-	case core.Refuse:
-		return ErrReleased
-	case core.Stay:
-		passed = true
-	case core.Pass, core.Give, core.GiveIfThere, core.Keep:
-		passed, err = l.giveBack(ctx, now, what, keep)
-	}
-	replied := now
-	if !passed {
-		replied = clock.Now()
-	}
-	if !passed && what != core.Keep {
-		l.running.Wait()
-	}
-	if what == core.GiveIfThere || what == core.GiveNothing {
-		return ended
-	}
-	hook := s.hooks.Released
-	if errors.Is(err, ErrLost) {
-		hook = s.hooks.Lost
-	}
-	l.fire(hook, Event{
-		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,
-	})
-	return err
 }
 
 // giveBack has the line pass the lock on, or sends a release and waits for its outcome. The turn of
@@ -255,6 +185,34 @@ func (l *lease) giveBack(
 	return false, got.err
 }
 
+const (
+	// endedHere is the longest time after which the process that keeps a key hands it on. Whoever is
+	// the first in the queue has looked meanwhile if a key is kept for longer, and knows when to ask.
+	endedHere = 10 * time.Second
+
+	// keepMargin is how much longer Redis keeps a key that its process is to hand on. It ends by
+	// itself if that process is gone.
+	keepMargin = 100 * time.Millisecond
+)
+
+// endsKeep reports whether this process hands on a key that was kept for a time.
+func (e *engine) endsKeep(keep time.Duration) bool {
+	return e.inbox != nil && 0 < keep && keep <= endedHere
+}
+
+// endKeep hands on the key that a release of the attempt keeps, at a time. Until then there are the
+// names of the key and of its keeper, and nothing else of the lock or of its calls.
+func (a *attempt) endKeep(at clock.Mono) {
+	e, prefix, lock := a.engine, a.request.cfg.prefix, a.id.lock
+	token, timeout := wire.Keeper(a.id.token), a.acquire.timeout
+	// It posts a command, and ends. Nobody waits for it.
+	time.AfterFunc(at.Sub(clock.MonoNow()), func() {
+		id := identity{names: &names{lock, e.strategy.wordsOf(prefix, lock)}, token: token}
+		p := params{identity: &id, timeout: timeout, began: clock.MonoNow()}
+		e.strategy.do(context.Background(), toRelease, &p, &answer{came: make(chan struct{})})
+	})
+}
+
 // renew runs when the timer fires.
 func (l *lease) renew() {
 	now := clock.Now()
@@ -271,23 +229,6 @@ func (l *lease) renew() {
 	if renew {
 		_ = l.sendExtension(context.Background(), nil, 0) // hooks report a failure, and the timer fires again
 	}
-}
-
-// extend makes the lease last for ttl from now, for Lock.Extend.
-func (h handle) extend(ctx context.Context, ttl time.Duration) error {
-	if !h.begin() {
-		return ErrReleased
-	}
-	l := h.lease
-	l.core.Settle()
-	l.weakenLocked()
-	if l.core.Judge(clock.Now()) {
-		l.running.Add(1)
-	}
-	if err := l.conclude(h.seat); err != nil {
-		return err
-	}
-	return l.sendExtension(ctx, h.seat, ttl)
 }
 
 // An extension is one command that extends a lease.

@@ -54,7 +54,7 @@ func (e *engine) joinReaders(r *request) *Lock {
 	now := clock.Now()
 	l.mu.Lock()
 	if !l.core.Join(now) {
-		_ = l.conclude(nil)
+		_ = l.conclude(new(seat)) // nobody who shared the lease makes this call
 		return nil
 	}
 	return l.seatLocked(r, now)

@@ -135,7 +135,7 @@ type reply struct {
 	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
 	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
 	split        bool          // refused though no answer shows an owner: several have attempted at once
-	newEntry     bool          // the entry was not in the queue. If it should have been, it was skipped, or has lost a claim
+	newEntry     bool          // the entry was not in the queue: if it should have been, it has lost its turn
 
 	// Of a refusal.
 	left   time.Duration // what is left of the holder's lease; 0: unknown

@@ -106,7 +106,7 @@ const (
 	Pass                       // Let the line pass the lock on, or give it back.
 	Give                       // Release the key.
 	GiveIfThere                // Release the key if it is still there. The lease was lost.
-	GiveNothing                // Send nothing. The lease was lost, and a handle has given the key back or holds it by the token.
+	GiveNothing                // Send nothing. After a loss, another handle has given the key back, or may hold it.
 	Stay                       // Send nothing. Other handles share the lease.
-	Keep                       // Keep others out for some time, beside the lease, which other handles share. Then call Kept.
+	Keep                       // Keep others out for some time, beside the lease that others share. Then call Kept.
 )

@@ -15,7 +15,7 @@ type Caller[T any] struct {
 	Deadline clock.Mono // when its ctx ends; 0: never
 	Refused  bool       // an attempt of its own has shown it another owner
 	Tell     bool       // it has a hook for the first refusal
-	Follows  bool       // it has a hook for a holder that has changed since. Nobody has where a key can have several holders
+	Follows  bool       // it has a hook for another holder since. Not where a key can have several
 
 	in         bool
 	number     uint64 // grows in the order of arrival

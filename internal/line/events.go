@@ -102,7 +102,7 @@ type Kind uint8
 // What to do.
 const (
 	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make it first, and call Made.
-	Give                    // Release Token, and take its entry out of the queue. With Next, the release carries an Ask for that.
+	Give                    // Release Token, and take its entry out of the queue. With Next, that carries an Ask.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
 	Tell                    // Call Hooks.Waiting, or Moved, of Caller with Err; nil: this process holds the key.

@@ -75,7 +75,8 @@ var joined = reflect.TypeOf(errors.Join(io.EOF))
 // notSent reports whether a command that failed with err was not carried out. The words of a proxy
 // do not say so: the server behind it may have carried the command out.
 func notSent(err error) bool {
-	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
+	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) ||
+		errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
@@ -135,11 +136,13 @@ func aboutServer(err error) bool {
 	if Answered(err) {
 		return says(err, serverRefusals...)
 	}
-	return errors.As(err, new(net.Error)) || slices.ContainsFunc(brokenConnection, func(e error) bool { return errors.Is(err, e) })
+	return errors.As(err, new(net.Error)) ||
+		slices.ContainsFunc(brokenConnection, func(e error) bool { return errors.Is(err, e) })
 }
 
 var brokenConnection = []error{
-	io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted,
+	io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	redis.ErrPoolTimeout, redis.ErrPoolExhausted,
 }
 
 // broken is an error without an answer: of the network, of the client, or of a hook of it. It is
@@ -153,7 +156,8 @@ type broken struct {
 func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") + e.hint }
 
 func (e *broken) Is(target error) bool {
-	return target != context.Canceled && target != context.DeadlineExceeded && target != redis.Nil && errors.Is(e.err, target)
+	return target != context.Canceled && target != context.DeadlineExceeded && target != redis.Nil &&
+		errors.Is(e.err, target)
 }
 
 func (e *broken) As(target any) bool {
