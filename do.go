@@ -13,7 +13,7 @@ import (
 // releases it when fn returns or panics. fn's ctx is a child of ctx that ends when the lock does,
 // with cause ErrLost or ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
 //
-// If l or fn is nil, the error is ErrInvalidOption. If Lock fails, the error matches all that
+// If l or fn is nil, the error is ErrInvalid. If Lock fails, the error matches all that
 // Lock's does. If ctx has ended when the lock is granted, the error matches ctx's error and its
 // cause, unless this package returned that. In these cases fn was not called, and [WithMinHold]
 // does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
@@ -58,7 +58,7 @@ func TryDo(
 // as soon as any lock ends; its cause is the Err of that lock. When fn returns or panics, all locks
 // are released in reverse order.
 //
-// If l, fn, keys or a key is nil or empty, the error is ErrInvalidOption. If a key cannot be
+// If l, fn, keys or a key is nil or empty, the error is ErrInvalid. If a key cannot be
 // acquired, the error matches what Lock's does. If a lock ends before all are acquired, the error
 // matches ErrLost. In these cases fn was not called, and the locks that were acquired are released
 // at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].

@@ -54,9 +54,9 @@ var (
 	// is released. If Adopt fails with it, the lock is not released.
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
-	// ErrInvalidOption says that an option, a key, a client or a ctx is invalid. It is returned
-	// before anything is sent.
-	ErrInvalidOption error = &sentinel{text: "invalid option"}
+	// ErrInvalid says that an option, a key, a client, a ctx or fn is invalid, or that a call would wait
+	// for a lock that its own ctx holds. It is returned before anything is sent.
+	ErrInvalid error = &sentinel{text: "invalid argument"}
 )
 
 const prefix = "redlatch: "
@@ -119,9 +119,9 @@ func oneLine(err error) string {
 	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
 }
 
-// invalid returns an ErrInvalidOption that says what is wrong.
+// invalid returns an ErrInvalid that says what is wrong.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrInvalidOption, fmt.Errorf(format, args...))
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
 // saysEnd reports whether ctx has ended, and err matches all that ctxError does.
@@ -160,7 +160,7 @@ func (e *gaveUp) Unwrap() []error {
 // this package returned, which is about another lock.
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	own := []error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalidOption}
+	own := []error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalid}
 	switch {
 	case errors.Is(cause, err):
 		return err
@@ -221,7 +221,7 @@ func permanent(err error) bool {
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
-var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalidOption, errors.ErrUnsupported, redis.ErrClosed}
+var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get
 // one. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.

@@ -587,7 +587,7 @@ func next(ctx context.Context, err error) string {
 	switch {
 	case err == nil:
 		return "go on"
-	case errors.Is(err, redlatch.ErrInvalidOption):
+	case errors.Is(err, redlatch.ErrInvalid):
 		return "fix the program"
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		return "time is up"
@@ -659,7 +659,7 @@ func Example_errors() {
 	// => unlocked before
 	// redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
 	// => too slow: check the work
-	// redlatch: lock "k": invalid option: WithTTL(0s): below 1ms
+	// redlatch: lock "k": invalid argument: WithTTL(0s): below 1ms
 	// => fix the program
 	// redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 10ms
 	// => too few replicas: try later

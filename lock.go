@@ -20,7 +20,7 @@
 // # Errors
 //
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches
-// ErrNotAcquired, ErrLost, ErrReleased, ErrNotReplicated or ErrInvalidOption, the operation had no
+// ErrNotAcquired, ErrLost, ErrReleased, ErrNotReplicated or ErrInvalid, the operation had no
 // effect, unless the documentation of that variable says otherwise. After any other error, such as
 // ErrUnavailable for a broken connection or a timeout, the outcome is unknown. After [Do], [TryDo],
 // [DoAll] and [TryDoAll] have called fn, the only error of these that they add to that of fn is
@@ -81,11 +81,11 @@ type Locker interface {
 	// after errors and reports them to Hooks.Trouble. It returns those that retrying cannot fix: a
 	// key of another Redis type (WRONGTYPE), a command that Redis does not support, a proxy that
 	// refuses scripts, a client that was closed, such an error of so many nodes that the others are
-	// no quorum, and ErrInvalidOption.
+	// no quorum, and ErrInvalid.
 	//
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
 	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
-	// with ErrInvalidOption, unless key is a semaphore with several permits. The two Lockers of
+	// with ErrInvalid, unless key is a semaphore with several permits. The two Lockers of
 	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
 	// too.
 	//
@@ -104,7 +104,7 @@ type Locker interface {
 	//  - ErrLost if the grant took longer than the lease lasts.
 	//  - ErrNoQuorum, with [NewRedlock].
 	//  - ErrNotReplicated, with [WithReplicas].
-	//  - ErrInvalidOption.
+	//  - ErrInvalid.
 	//
 	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err()
 	// and ErrUnavailable, and what is under way is released when it has come back. If ctx had ended
@@ -124,7 +124,7 @@ type Locker interface {
 	// checks fences refuses them after the adopter has written. A reader of [NewReadWrite] gets a
 	// lock of its own instead.
 	//
-	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalidOption, or
+	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalid, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum,
 	// ErrNotReplicated, or an error of Redis or ctx, the lock is not released and may last longer.
 	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
@@ -133,7 +133,7 @@ type Locker interface {
 	// arrives, so it cannot protect a critical section. Status.Token is a secret: whoever knows it
 	// can release the lock.
 	//
-	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalidOption, ErrUnavailable,
+	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalid, ErrUnavailable,
 	// ErrNoQuorum with [NewRedlock], or an error of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
@@ -246,7 +246,7 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // not on ttl. ctx and [WithOpTimeout] bound the call. If ctx ends it, the lease may still be
 // extended when Redis answers.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalidOption for a
+// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalid for a
 // nil ctx or a ttl below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and
 // the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
@@ -289,7 +289,7 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 // longer, in case the process is gone by then. If d is longer, Redis ends it, and the next waiter
 // knows when to ask. With [NewRedlock] waiters poll, and Redis ends it.
 //
-// The error is that of Unlock. A negative d is ErrInvalidOption. With [NewLegacySetNX] the error
+// The error is that of Unlock. A negative d is ErrInvalid. With [NewLegacySetNX] the error
 // matches [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has
 // not ended.
 func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {

@@ -405,7 +405,7 @@ var conformance = []conformanceCase{
 	{"WithMaxHold ends a lock that is renewed", func(t *testing.T, w *world) {
 		begin := time.Now()
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithMaxHold(3*locktest.BriefTTL/2))
-		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalidOption)
+		require.ErrorIs(t, lock.Extend(t.Context(), 0), redlatch.ErrInvalid)
 		eventually(t, "Extend succeeds, although little time is left", func() bool { return lock.Extend(t.Context(), 100*locktest.BriefTTL) == nil })
 		require.False(t, lock.Until().After(time.Now().Add(3*locktest.BriefTTL/2)))
 		<-lock.Done()
@@ -440,7 +440,7 @@ var conformance = []conformanceCase{
 
 	{"UnlockAfter keeps others out for some time, or is refused and changes nothing", func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), w.key)
-		require.ErrorIs(t, lock.UnlockAfter(t.Context(), -1), redlatch.ErrInvalidOption)
+		require.ErrorIs(t, lock.UnlockAfter(t.Context(), -1), redlatch.ErrInvalid)
 		begin := time.Now()
 		err := lock.UnlockAfter(t.Context(), locktest.BriefTTL)
 		if errors.Is(err, errors.ErrUnsupported) {
@@ -474,7 +474,7 @@ var conformance = []conformanceCase{
 		})
 		require.NoError(t, lock.Extend(t.Context(), math.MaxInt64))
 		require.Greater(t, lock.Until().Sub(long), 50*365*24*time.Hour)
-		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalidOption)
+		require.ErrorIs(t, lock.Extend(t.Context(), time.Microsecond), redlatch.ErrInvalid)
 		w.ends(t)
 		require.NoError(t, lock.Unlock(t.Context()))
 		w.ends(t)
@@ -517,7 +517,7 @@ var conformance = []conformanceCase{
 		require.ErrorIs(t, lost.Unlock(t.Context()), redlatch.ErrLost, "that leaves the lock of the adopter alone")
 		require.NoError(t, adopted.Unlock(t.Context()))
 		_, err = w.locker(t).Adopt(t.Context(), w.key, "")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 	}},
 
 	{"Inspect tells held from free and changes nothing", func(t *testing.T, w *world) {
@@ -600,26 +600,26 @@ var conformance = []conformanceCase{
 			redlatch.WithPollInterval(0, time.Second), nil,
 		} {
 			_, err := l.Lock(t.Context(), w.key, opt)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorIs(t, err, redlatch.ErrInvalid)
 			_, err = l.TryLock(t.Context(), w.key, opt)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorIs(t, err, redlatch.ErrInvalid)
 			_, err = l.Adopt(t.Context(), w.key, "token", opt)
-			require.Equal(t, !w.pair, errors.Is(err, redlatch.ErrInvalidOption))
+			require.Equal(t, !w.pair, errors.Is(err, redlatch.ErrInvalid))
 			_, err = w.make(clients, opt)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorIs(t, err, redlatch.ErrInvalid)
 		}
 		_, err = l.Lock(t.Context(), "")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 		_, err = l.Inspect(t.Context(), "")
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 		for i := range clients {
 			some := append([]redis.UniversalClient(nil), clients...)
 			some[i] = nil
 			_, err = w.make(some)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorIs(t, err, redlatch.ErrInvalid)
 			some[i] = (*redis.Client)(nil)
 			_, err = w.make(some)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+			require.ErrorIs(t, err, redlatch.ErrInvalid)
 		}
 		require.Zero(t, sent.Load())
 	}},

@@ -25,7 +25,7 @@ import (
 // [WithMaxHold] begins when from is granted, so the wait for to is a part of it.
 //
 // Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would
-// refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalidOption if
+// refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalid if
 // they have a client in common and the same prefix, if they are the same, or if one is nil. Two
 // clients of one server are not noticed. A Locker that wraps another one, and leaves its keys as
 // they are, should have a method Unwrap() Locker, which returns that one.

@@ -11,7 +11,7 @@ import (
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
 // Locker. An option of a call overrides that default, but WithHooks adds to it. The callers of a
 // Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with options stand in
-// lines of their own. For an invalid option, the error matches ErrInvalidOption and names the
+// lines of their own. For an invalid option, the error matches ErrInvalid and names the
 // option and its value.
 type Option func(*config) error
 

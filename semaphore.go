@@ -37,7 +37,7 @@ import (
 // since 1998 is not a semaphore either.
 //
 // client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker.
-// [WithoutQueue] is refused. The error is ErrInvalidOption for a nil client, a limit below 1 or
+// [WithoutQueue] is refused. The error is ErrInvalid for a nil client, a limit below 1 or
 // above [math.MaxInt32], or an option that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)

@@ -153,7 +153,7 @@ type reply struct {
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done
 // and left nothing behind.
 func knownNotDone(err error) bool {
-	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalidOption) ||
+	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalid) ||
 		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
 }
 

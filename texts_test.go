@@ -205,45 +205,45 @@ max hold: redlatch: unlock "k": lock lost: held for as long as WithMaxHold allow
 released before: redlatch: unlock "k": lock already released
 not replicated: redlatch: lock "k": not replicated: 0 of 1 replicas confirmed it within 1s
 an odd reply: redlatch: lock "k": unexpected reply of type string
-TTL: redlatch: try lock "k": invalid option: WithTTL(0s): below 1ms
-max hold below: redlatch: try lock "k": invalid option: WithMaxHold(-1s): below 1ms
-op timeout: redlatch: try lock "k": invalid option: WithOpTimeout(0s): not positive
-poll interval: redlatch: try lock "k": invalid option: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
-drift: redlatch: try lock "k": invalid option: WithDrift(1): not in 0 <= factor < 1
-drift, no number: redlatch: try lock "k": invalid option: WithDrift(NaN): not in 0 <= factor < 1
-owner on two lines: redlatch: try lock "k": invalid option: WithOwner("a\nb"): '\n' cannot be printed
-owner too long: redlatch: try lock "k": invalid option: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes
-replicas: redlatch: try lock "k": invalid option: WithReplicas(0, 1s): below one replica or 1ms
-replicas, read timeout: redlatch: try lock "k": invalid option: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s
-no option: redlatch: try lock "k": invalid option: option 0 is nil
-replicas of LegacySetNX: redlatch: new legacysetnx: invalid option: WithReplicas(1, 1s): legacysetnx does not support it
-no permits: redlatch: new semaphore: invalid option: limit 0: not from 1 to 2147483647
-too many permits: redlatch: new semaphore: invalid option: limit 2147483648: not from 1 to 2147483647
-a semaphore without a queue: redlatch: new semaphore: invalid option: WithoutQueue: permits are granted in the order of arrival
-read-write locks without a client: redlatch: new read-write: invalid option: client is nil
-read-write locks with the mark of a writer: redlatch: new read-write: invalid option: WithOwner("!api-7"): no name begins with "!"
-replicas of a semaphore on a ring: redlatch: new semaphore: invalid option: WithReplicas(1, 1s): a *redis.Ring cannot send WAIT on the connection of the grant
-replicas of a semaphore, read timeout: redlatch: new semaphore: invalid option: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s
-replicas of a semaphore, TTL: redlatch: new semaphore: invalid option: WithReplicas(1, 1s): too long for a TTL of 1s
-no key: redlatch: lock: invalid option: key is empty
-no ctx: redlatch: lock "k": invalid option: ctx is nil
-the register: redlatch: lock "redlatch:fence": invalid option: key "redlatch:fence": the fences of all locks are kept there
-no clients: redlatch: new redlock: invalid option: 0 clients: not from 1 to 64
-too many clients: redlatch: new redlock: invalid option: 65 clients: not from 1 to 64
-one client twice: redlatch: new redlock: invalid option: nodes 0 and 1 are the same server
-no client: redlatch: new setnxpx: invalid option: client is nil
-no Locker: redlatch: new migration: invalid option: to is nil
-one Locker: redlatch: new migration: invalid option: from and to are the same Locker
-one place: redlatch: new migration: invalid option: from and to keep a key in the same place: give one of them a WithKeyPrefix
-no token: redlatch: adopt "k": invalid option: token is empty
-extension: redlatch: extend "k": invalid option: Extend(0s): below 1ms
-extension without ctx: redlatch: extend "k": invalid option: ctx is nil
-do without a Locker: redlatch: do "k": invalid option: the Locker is nil
-do nothing: redlatch: do "k": invalid option: fn is nil
-try to do nothing: redlatch: try do "k": invalid option: fn is nil
-do all without keys: redlatch: do all: invalid option: there are no keys
-do all with an empty key: redlatch: do all: invalid option: a key is empty
-try to do all without keys: redlatch: try do all: invalid option: there are no keys
+TTL: redlatch: try lock "k": invalid argument: WithTTL(0s): below 1ms
+max hold below: redlatch: try lock "k": invalid argument: WithMaxHold(-1s): below 1ms
+op timeout: redlatch: try lock "k": invalid argument: WithOpTimeout(0s): not positive
+poll interval: redlatch: try lock "k": invalid argument: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
+drift: redlatch: try lock "k": invalid argument: WithDrift(1): not in 0 <= factor < 1
+drift, no number: redlatch: try lock "k": invalid argument: WithDrift(NaN): not in 0 <= factor < 1
+owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed
+owner too long: redlatch: try lock "k": invalid argument: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes
+replicas: redlatch: try lock "k": invalid argument: WithReplicas(0, 1s): below one replica or 1ms
+replicas, read timeout: redlatch: try lock "k": invalid argument: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s
+no option: redlatch: try lock "k": invalid argument: option 0 is nil
+replicas of LegacySetNX: redlatch: new legacysetnx: invalid argument: WithReplicas(1, 1s): legacysetnx does not support it
+no permits: redlatch: new semaphore: invalid argument: limit 0: not from 1 to 2147483647
+too many permits: redlatch: new semaphore: invalid argument: limit 2147483648: not from 1 to 2147483647
+a semaphore without a queue: redlatch: new semaphore: invalid argument: WithoutQueue: permits are granted in the order of arrival
+read-write locks without a client: redlatch: new read-write: invalid argument: client is nil
+read-write locks with the mark of a writer: redlatch: new read-write: invalid argument: WithOwner("!api-7"): no name begins with "!"
+replicas of a semaphore on a ring: redlatch: new semaphore: invalid argument: WithReplicas(1, 1s): a *redis.Ring cannot send WAIT on the connection of the grant
+replicas of a semaphore, read timeout: redlatch: new semaphore: invalid argument: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s
+replicas of a semaphore, TTL: redlatch: new semaphore: invalid argument: WithReplicas(1, 1s): too long for a TTL of 1s
+no key: redlatch: lock: invalid argument: key is empty
+no ctx: redlatch: lock "k": invalid argument: ctx is nil
+the register: redlatch: lock "redlatch:fence": invalid argument: key "redlatch:fence": the fences of all locks are kept there
+no clients: redlatch: new redlock: invalid argument: 0 clients: not from 1 to 64
+too many clients: redlatch: new redlock: invalid argument: 65 clients: not from 1 to 64
+one client twice: redlatch: new redlock: invalid argument: nodes 0 and 1 are the same server
+no client: redlatch: new setnxpx: invalid argument: client is nil
+no Locker: redlatch: new migration: invalid argument: to is nil
+one Locker: redlatch: new migration: invalid argument: from and to are the same Locker
+one place: redlatch: new migration: invalid argument: from and to keep a key in the same place: give one of them a WithKeyPrefix
+no token: redlatch: adopt "k": invalid argument: token is empty
+extension: redlatch: extend "k": invalid argument: Extend(0s): below 1ms
+extension without ctx: redlatch: extend "k": invalid argument: ctx is nil
+do without a Locker: redlatch: do "k": invalid argument: the Locker is nil
+do nothing: redlatch: do "k": invalid argument: fn is nil
+try to do nothing: redlatch: try do "k": invalid argument: fn is nil
+do all without keys: redlatch: do all: invalid argument: there are no keys
+do all with an empty key: redlatch: do all: invalid argument: a key is empty
+try to do all without keys: redlatch: try do all: invalid argument: there are no keys
 lost before all were acquired: redlatch: do all "k": lock already released, before all locks were acquired
 lead, stopped: redlatch: lead "k": context canceled: shutdown
 a line break: redlatch: lock "two\nlines": one two

@@ -48,7 +48,7 @@ type Elector struct {
 // An Elector that loses the lock tries again after a pause, as [redlatch.Lead] does. It also
 // retries through outages of Redis.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, if key is empty, or if l cannot work
+// The error matches [redlatch.ErrInvalid] if l is nil, if key is empty, or if l cannot work
 // with opts. In case of an error nothing is sent to Redis.
 func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Elector, error) {
 	if err := check(l, key, opts); err != nil {

@@ -64,7 +64,7 @@ const keyPrefix = "gocron:"
 // instance crashes during a run, ticks are skipped until the TTL has passed. The TTL is at least
 // minHold.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil, or if l cannot work with minHold or
+// The error matches [redlatch.ErrInvalid] if l is nil, or if l cannot work with minHold or
 // with opts. NewLocker sends nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	all := make([]redlatch.Option, 0, len(opts)+1)

@@ -260,7 +260,7 @@ func TestJobNameIsTheKey(t *testing.T) {
 	}
 }
 
-// TestInvalidInputSendsNothing: the error is ErrInvalidOption, and names the option and its value.
+// TestInvalidInputSendsNothing: the error is ErrInvalid, and names the option and its value.
 func TestInvalidInputSendsNothing(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Dialer: func(context.Context, string, string) (net.Conn, error) {
 		t.Error("something was sent")
@@ -286,7 +286,7 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{legacy, time.Second, nil, "WithMinHold(1s)"},
 	} {
 		_, err := redlatchgocron.NewLocker(c.l, c.minHold, c.opts...)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 		require.ErrorContains(t, err, c.says)
 	}
 	_, err = redlatchgocron.NewLocker(legacy, 0)
@@ -303,7 +303,7 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{l, "leader", []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
 	} {
 		_, err := redlatchgocron.NewElector(c.l, c.key, c.opts...)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 		require.ErrorContains(t, err, c.says)
 	}
 }

@@ -60,7 +60,7 @@ type recorder struct {
 // locks of one result.
 //
 // A hook has no context, so metrics have no exemplars. The error matches
-// [redlatch.ErrInvalidOption] if an option is invalid. Otherwise it is an error of the meter
+// [redlatch.ErrInvalid] if an option is invalid. Otherwise it is an error of the meter
 // provider.
 func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	c, err := newConfig(opts)

@@ -270,7 +270,7 @@ func TestHooksOfEveryStrategy(t *testing.T) {
 	}
 }
 
-// TestInvalidOptionsAreRefused: the error matches redlatch.ErrInvalidOption.
+// TestInvalidOptionsAreRefused: the error matches redlatch.ErrInvalid.
 func TestInvalidOptionsAreRefused(t *testing.T) {
 	b := newLab(t)
 	for name, opt := range map[string]redlatchotel.Option{
@@ -279,11 +279,11 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		"WithTracerProvider(nil)": redlatchotel.WithTracerProvider(nil),
 	} {
 		_, err := redlatchotel.Hooks(opt)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 		require.ErrorContains(t, err, name)
 		_, err = redlatchotel.Locker(b.locker(t, nil, nil), opt)
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 	}
 	_, err := redlatchotel.Locker(nil)
-	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
 }

@@ -35,7 +35,7 @@ import (
 // say what is known of the cause, without key and token. If another owner has the key, a TryLock or
 // a wait that ctx ended is not a failure.
 //
-// The error matches [redlatch.ErrInvalidOption] if l is nil or an option is invalid. Otherwise it
+// The error matches [redlatch.ErrInvalid] if l is nil or an option is invalid. Otherwise it
 // is an error of the meter provider.
 func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	c, err := newConfig(opts)

@@ -391,7 +391,7 @@ func TestAMigrationToItselfIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	for _, sides := range [][2]redlatch.Locker{{traced, l}, {l, traced}, {traced, traced}} {
 		_, err = redlatch.NewMigration(sides[0], sides[1])
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 	}
 }
 
@@ -554,7 +554,7 @@ func TestCallsPassThrough(t *testing.T) {
 
 	var none context.Context
 	_, err = l.Lock(none, "a")
-	require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
 	require.Equal(t, "lock a 0", calls[len(calls)-1])
 	require.Len(t, b.spans.Ended(), 4)
 }

@@ -116,7 +116,7 @@ func (c *config) withKey(attrs []attribute.KeyValue, key string) []attribute.Key
 	return attrs
 }
 
-// invalid returns an error that matches redlatch.ErrInvalidOption and says what is wrong.
+// invalid returns an error that matches redlatch.ErrInvalid and says what is wrong.
 func invalid(format string, args ...any) error {
-	return fmt.Errorf("redlatchotel: "+format+": %w", append(args, redlatch.ErrInvalidOption)...)
+	return fmt.Errorf("redlatchotel: "+format+": %w", append(args, redlatch.ErrInvalid)...)
 }

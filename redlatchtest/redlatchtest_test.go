@@ -268,7 +268,7 @@ func TestMisuseFailsTheTest(t *testing.T) {
 			func(l *locker) { l.Hold("k"); l.Hold("k") },
 		},
 		{
-			`Hold(""): redlatch: try lock: invalid option: key is empty`,
+			`Hold(""): redlatch: try lock: invalid argument: key is empty`,
 			func(l *locker) { l.Hold("") },
 		},
 		{
@@ -296,13 +296,13 @@ func TestMisuseFailsTheTest(t *testing.T) {
 			func(l *locker) { l.Expire("k") },
 		},
 		{
-			`Expire(""): redlatch: inspect: invalid option: key is empty`,
+			`Expire(""): redlatch: inspect: invalid argument: key is empty`,
 			func(l *locker) { l.Expire("") },
 		},
 	} {
 		require.Equal(t, c.failure, failure(t, c.misuse))
 	}
-	const invalid = "NewLocker: redlatch: new setnxpx: invalid option: WithTTL(0s): below 1ms"
+	const invalid = "NewLocker: redlatch: new setnxpx: invalid argument: WithTTL(0s): below 1ms"
 	require.Equal(t, invalid, failure(t, nil, redlatch.WithTTL(0)))
 }
 

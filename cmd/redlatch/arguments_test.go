@@ -198,7 +198,7 @@ func TestErrorsNameFlags(t *testing.T) {
 	}
 	p := start(t, redlatchCmd(t, s.url, "run", "-owner", "a\nb", "k", "--", "true"))
 	require.Equal(t, exitUsage, p.code())
-	require.Equal(t, `redlatch: new setnxpx: invalid option: -owner "a\nb": '\n' cannot be printed`+"\n", p.errors())
+	require.Equal(t, `redlatch: new setnxpx: invalid argument: -owner "a\nb": '\n' cannot be printed`+"\n", p.errors())
 }
 
 // TestCluster: the commands lock, show and release keys of all nodes. A URL of one node is refused,

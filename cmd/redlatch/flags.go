@@ -99,7 +99,7 @@ var (
 		"use a cluster client, or a WithKeyPrefix with", "use a redis+cluster URL, or a -prefix with",
 		"give the client the password of its user", "put the password into the URL",
 		"the client's Username or Password is wrong", "the user or the password in the URL is wrong",
-		"invalid option: limit ", "invalid option: -limit ",
+		"invalid argument: limit ", "invalid argument: -limit ",
 	)
 )
 

@@ -193,7 +193,7 @@ func (f *listFlags) inspect(
 			switch {
 			case failed == nil && isOurs(st):
 				all = append(all, listed{strings.TrimPrefix(key, f.prefix), k, 1, st})
-			case failed == nil, errors.Is(failed, node.ErrOtherData), errors.Is(failed, redlatch.ErrInvalidOption):
+			case failed == nil, errors.Is(failed, node.ErrOtherData), errors.Is(failed, redlatch.ErrInvalid):
 				// It is not ours, or not any more.
 			default:
 				lost, err = lost+1, failed

@@ -128,7 +128,7 @@ func exitOf(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, redlatch.ErrInvalidOption):
+	case errors.Is(err, redlatch.ErrInvalid):
 		return exitUsage
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		return exitBusy

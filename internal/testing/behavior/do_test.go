@@ -274,7 +274,7 @@ func TestWaitingForOneselfIsRefused(t *testing.T) {
 				_, separate := l.Lock(ctx, "k", redlatch.WithTTL(time.Minute))
 				all := redlatch.DoAll(ctx, l, []string{"another", "k"}, never[[]*redlatch.Lock](t))
 				for _, err := range []error{err, separate, all, redlatch.Lead(ctx, l, "k", never[*redlatch.Lock](t))} {
-					require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+					require.ErrorIs(t, err, redlatch.ErrInvalid)
 				}
 				_, err = l.TryLock(ctx, "k")
 				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -316,7 +316,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 				"an owner like a kept value":       {t.Context(), l, "k", []redlatch.Option{redlatch.WithOwner("~1")}},
 			} {
 				if what != "no key" || doingAll[name] == nil { // TestTexts has several keys of which one is empty
-					require.ErrorIs(t, do(c.ctx, c.l, c.key, never[*redlatch.Lock](t), c.opts...), redlatch.ErrInvalidOption, "%s: %s", name, what)
+					require.ErrorIs(t, do(c.ctx, c.l, c.key, never[*redlatch.Lock](t), c.opts...), redlatch.ErrInvalid, "%s: %s", name, what)
 				}
 			}
 		}
@@ -394,7 +394,7 @@ func TestLeadPauses(t *testing.T) {
 		away := slices.Repeat([]error{fmt.Errorf("proxy: %w", redlatch.ErrUnavailable)}, 8)
 		l := &moody{Locker: newLocker(t, s.Client(t)), errs: away}
 		ctx, cancel := context.WithCancel(t.Context())
-		results := []error{errors.New("no paper"), redlatch.ErrInvalidOption, nil, nil}
+		results := []error{errors.New("no paper"), redlatch.ErrInvalid, nil, nil}
 		err := redlatch.Lead(ctx, l, "k", func(context.Context, *redlatch.Lock) error {
 			result := results[0]
 			switch results = results[1:]; len(results) {
@@ -430,7 +430,7 @@ func TestLeadEndsWithWhatRetryingCannotFix(t *testing.T) {
 		err = redlatch.Lead(bounded(t), l, "k2", never[*redlatch.Lock](t))
 		require.ErrorContains(t, err, "this proxy checks scripts")
 		require.NotErrorIs(t, err, context.DeadlineExceeded)
-		for _, final := range []error{errors.ErrUnsupported, redlatch.ErrInvalidOption} {
+		for _, final := range []error{errors.ErrUnsupported, redlatch.ErrInvalid} {
 			wrapper := &moody{Locker: w.locker(t), errs: []error{fmt.Errorf("no: %w", final)}}
 			require.ErrorIs(t, redlatch.Lead(bounded(t), wrapper, "k", never[*redlatch.Lock](t)), final)
 			require.Len(t, wrapper.asked, 1)

@@ -84,7 +84,7 @@ func TestHolderIsNamed(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 		for _, name := range []string{"two\nlines", strings.Repeat("x", 201), "\x7f"} {
 			_, err := w.make(w.Direct, redlatch.WithOwner(name))
-			requireOnly(t, err, redlatch.ErrInvalidOption)
+			requireOnly(t, err, redlatch.ErrInvalid)
 			require.ErrorContains(t, err, "WithOwner(")
 		}
 	})
@@ -284,7 +284,7 @@ func TestHooksAndLogs(t *testing.T) {
 		_, err := l.Adopt(t.Context(), "k2", "token")
 		requireOnly(t, err, redlatch.ErrLost)
 		_, err = l.TryLock(t.Context(), "")
-		requireOnly(t, err, redlatch.ErrInvalidOption)
+		requireOnly(t, err, redlatch.ErrInvalid)
 		link.hang()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()

@@ -90,7 +90,7 @@ func FuzzOptions(f *testing.F) {
 			lock, err := l.TryLock(t.Context(), "k", opts...)
 			requireOneLine(t, err)
 			switch {
-			case errors.Is(err, redlatch.ErrInvalidOption):
+			case errors.Is(err, redlatch.ErrInvalid):
 				require.Zero(t, sent.Load(), "refused, but something was sent")
 				continue
 			case err != nil:
@@ -140,7 +140,7 @@ func FuzzKeys(f *testing.F) {
 			s.FlushAll()
 			lock, err := l.TryLock(t.Context(), key)
 			if key == "" || i == 0 && key == fences {
-				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				require.ErrorIs(t, err, redlatch.ErrInvalid)
 				continue
 			}
 			require.NoError(t, err)
@@ -232,7 +232,7 @@ func FuzzKeysOfCluster(f *testing.F) {
 			lock, err := l.TryLock(t.Context(), key)
 			register := i == 0 && key == "{"+hashed(key)+"}:"+fences
 			if key == "" || strings.Contains(hashed(key), "}") || register {
-				require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+				require.ErrorIs(t, err, redlatch.ErrInvalid)
 				require.Empty(t, sent.take())
 				continue
 			}

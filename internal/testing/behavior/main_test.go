@@ -334,7 +334,7 @@ func requireOnly(t *testing.T, err, want error, msg ...any) {
 	t.Helper()
 	require.ErrorIs(t, err, want, msg...)
 	require.NotContains(t, err.Error(), "\n", msg...)
-	for _, other := range []error{redlatch.ErrUnavailable, redlatch.ErrNotAcquired, redlatch.ErrLost, redlatch.ErrInvalidOption} {
+	for _, other := range []error{redlatch.ErrUnavailable, redlatch.ErrNotAcquired, redlatch.ErrLost, redlatch.ErrInvalid} {
 		if !errors.Is(want, other) {
 			require.NotErrorIs(t, err, other, msg...)
 		}

@@ -123,7 +123,7 @@ func TestMigrationOfOneKeyIsRefused(t *testing.T) {
 	} {
 		for _, pair := range [][2]redlatch.Locker{sides, {sides[1], sides[0]}} {
 			_, err := redlatch.NewMigration(pair[0], pair[1])
-			requireOnly(t, err, redlatch.ErrInvalidOption, name)
+			requireOnly(t, err, redlatch.ErrInvalid, name)
 			require.ErrorContains(t, err, "give one of them a WithKeyPrefix", name)
 		}
 	}
@@ -206,14 +206,14 @@ func TestMigrationRefusesWhatOneSideCannotServe(t *testing.T) {
 		"a key of from alone":     {newMigration(t, plain, newLocker(t, cluster)), "a}b", longTTL},
 	} {
 		_, err := c.m.TryLock(t.Context(), c.key, c.opt)
-		requireOnly(t, err, redlatch.ErrInvalidOption, name)
+		requireOnly(t, err, redlatch.ErrInvalid, name)
 		_, err = c.m.Lock(t.Context(), c.key, c.opt)
-		requireOnly(t, err, redlatch.ErrInvalidOption, name)
+		requireOnly(t, err, redlatch.ErrInvalid, name)
 	}
 	require.Zero(t, sent.Load())
 	for from, to := range map[redlatch.Locker]redlatch.Locker{nil: plain, plain: nil, legacy: legacy} {
 		_, err := redlatch.NewMigration(from, to)
-		requireOnly(t, err, redlatch.ErrInvalidOption)
+		requireOnly(t, err, redlatch.ErrInvalid)
 	}
 }
 

@@ -124,7 +124,7 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 			"WithMinHold(1s): legacysetnx counts whole seconds": {redlatch.WithMinHold(time.Second)},
 		} {
 			if _, err := w.make(w.Direct, opts...); w.name == "LegacySetNX" || len(opts) > 1 {
-				requireOnly(t, err, redlatch.ErrInvalidOption)
+				requireOnly(t, err, redlatch.ErrInvalid)
 				if w.name == "LegacySetNX" {
 					text = "WithMinHold("
 				}

@@ -378,17 +378,17 @@ func TestSecondLockInOneCallIsRefused(t *testing.T) {
 			require.NoError(t, redlatch.Do(t.Context(), outer, "k", func(ctx context.Context, _ *redlatch.Lock) error {
 				for _, inner := range []redlatch.Locker{read, write} {
 					_, err := inner.Lock(ctx, "k")
-					requireOnly(t, err, redlatch.ErrInvalidOption)
+					requireOnly(t, err, redlatch.ErrInvalid)
 				}
 				return nil
 			}))
 		}
 		for _, opt := range []redlatch.Option{redlatch.WithoutQueue(), redlatch.WithOwner("!api")} {
 			_, _, err := redlatch.NewReadWrite(s.Client(t), opt)
-			requireOnly(t, err, redlatch.ErrInvalidOption)
+			requireOnly(t, err, redlatch.ErrInvalid)
 		}
 		_, _, err := redlatch.NewReadWrite(nil)
-		requireOnly(t, err, redlatch.ErrInvalidOption)
+		requireOnly(t, err, redlatch.ErrInvalid)
 	})
 }
 
@@ -409,7 +409,7 @@ func TestWorkerThatWantsMaintenanceIsRefused(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Minute)
 			defer cancel()
 			_, err := l.Lock(ctx, "queue")
-			requireOnly(t, err, redlatch.ErrInvalidOption)
+			requireOnly(t, err, redlatch.ErrInvalid)
 			require.ErrorContains(t, err, "wait for itself")
 		}
 		granted := func(ctx context.Context, l redlatch.Locker, key string) {

@@ -255,11 +255,11 @@ func TestTwoClientsOfOneServerAreRefused(t *testing.T) {
 		"masters of one cluster":  {masters("127.0.0.1:5", "127.0.0.1:6"), second, masters("127.0.0.1:6", "127.0.0.1:7")},
 	} {
 		_, err := redlatch.NewRedlock(clients)
-		requireOnly(t, err, redlatch.ErrInvalidOption, name)
+		requireOnly(t, err, redlatch.ErrInvalid, name)
 		require.ErrorContains(t, err, "nodes 0 and 2 are the same server", name)
 	}
 	_, err := redlatch.NewRedlock(nil)
-	requireOnly(t, err, redlatch.ErrInvalidOption)
+	requireOnly(t, err, redlatch.ErrInvalid)
 	var clients []redis.UniversalClient
 	for _, master := range []string{"one", "two"} {
 		c := locktest.Closing(t, redis.NewFailoverClient(&redis.FailoverOptions{MasterName: master, SentinelAddrs: []string{"127.0.0.1:1"}}))

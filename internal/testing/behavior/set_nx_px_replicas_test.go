@@ -115,12 +115,12 @@ func TestReplicasAreRefusedWhereTheyCannotWork(t *testing.T) {
 		"redlock":      {everyStrategy["Redlock"], client, one},
 	} {
 		_, err := c.make(c.client, c.opt)
-		requireOnly(t, err, redlatch.ErrInvalidOption, name)
+		requireOnly(t, err, redlatch.ErrInvalid, name)
 		require.ErrorContains(t, err, "WithReplicas", name)
 	}
 	_, err = redlatch.NewSetNXPX(client, one, redlatch.WithTTL(time.Second))
 	require.ErrorContains(t, err, "WithReplicas", "a short lease")
 	_, err = newLocker(t, client).TryLock(t.Context(), "k", redlatch.WithReplicas(1, 3*time.Second))
-	requireOnly(t, err, redlatch.ErrInvalidOption)
+	requireOnly(t, err, redlatch.ErrInvalid)
 	require.Zero(t, m.TotalConnectionCount())
 }

@@ -109,18 +109,18 @@ func TestRegisterIsNoLock(t *testing.T) {
 	client := locktest.Closing(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // nothing is sent
 	for _, prefix := range []string{"", "lock:"} {
 		_, err := locktest.SetNXPX(t, client).TryLock(t.Context(), "redlatch:fence", redlatch.WithKeyPrefix(prefix))
-		require.ErrorIs(t, err, redlatch.ErrInvalidOption)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
 	}
 	for key, refused := range map[string]bool{"{k}:redlatch:fence": true, "redlatch:fence": false, "{{k}:redlatch:fence": true} {
 		_, err := locktest.SetNXPX(t, toCluster([]string{"127.0.0.1:1"})(t), locktest.Briefly).TryLock(t.Context(), key)
-		require.Equal(t, refused, errors.Is(err, redlatch.ErrInvalidOption), key)
+		require.Equal(t, refused, errors.Is(err, redlatch.ErrInvalid), key)
 	}
 	for name, open := range locktest.Strategies {
 		l, err := open(toCluster([]string{"127.0.0.1:1"})(t))
 		require.NoError(t, err)
 		for _, key := range []string{"a}b", "{}x"} {
 			_, err = l.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, redlatch.ErrInvalidOption, "%s: %q", name, key)
+			require.ErrorIs(t, err, redlatch.ErrInvalid, "%s: %q", name, key)
 		}
 	}
 }
