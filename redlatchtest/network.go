@@ -13,6 +13,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 )
 
 // address is shown in errors. It is an IP address, so that no name is looked up.
@@ -50,7 +52,7 @@ func newClient(n *network) *redis.Client {
 func (n *network) dial() (net.Conn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	conn, err := n.server.Dial()
+	conn, err := ahead.Dial(n.server)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,8 @@
 //
 // Keys expire and locks are renewed by the clock of the test. In a bubble of [testing/synctest] an
 // hour takes no time. Create the Locker inside the bubble. It is closed before the bubble ends and
-// leaves nothing running, so the test need not sleep at its end. Code that waits for a lock needs a
+// leaves nothing running, so the test need not sleep at its end. The Redis is 27 years ahead of the
+// bubble, which begins in 2000, since fences count the time since 2026. Code that waits for a lock needs a
 // ctx that ends with the test, such as t.Context().
 //
 // Outside a bubble, set a short TTL with [redlatch.WithTTL] in a test that waits for a loss: a
@@ -66,6 +67,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 )
 
 const (
@@ -148,8 +150,7 @@ func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) 
 
 // open returns a Locker without its Lockers, which ends with tb.
 func open(tb testing.TB) *Locker {
-	l := &Locker{tb: tb, server: miniredis.NewMiniRedis(), theirs: make(map[string]*redlatch.Lock)}
-	l.server.ClockTTL(true)
+	l := &Locker{tb: tb, server: ahead.New(), theirs: make(map[string]*redlatch.Lock)}
 	l.network = newNetwork(l.server)
 	l.client, l.direct = newClient(l.network), newClient(newNetwork(l.server))
 	tb.Cleanup(l.end)
@@ -252,7 +253,7 @@ func (l *Locker) put(ctx context.Context, key, token string) error {
 	}
 	_, err := l.direct.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Del(ctx, key)
-		pipe.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(theirTTL).UnixMicro()), Member: token})
+		pipe.ZAdd(ctx, key, redis.Z{Score: float64(ahead.Now().Add(theirTTL).UnixMicro()), Member: token})
 		return pipe.PExpire(ctx, key, theirTTL).Err()
 	})
 	return err

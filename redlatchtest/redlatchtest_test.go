@@ -56,6 +56,26 @@ func await[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
+// TestFencesCountTheTime: a fence is at least the time since 2026, in a bubble too.
+func TestFencesCountTheTime(t *testing.T) {
+	everywhere(t, func(t *testing.T) {
+		const tick, passes = 4 * time.Microsecond, 64
+		fence := func(l *redlatchtest.Locker) time.Duration {
+			lock, err := l.TryLock(t.Context(), "k")
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+			return time.Duration(lock.Fence()/passes) * tick
+		}
+		l := redlatchtest.NewLocker(t)
+		begin := time.Now()
+		first := fence(l)
+		time.Sleep(200 * time.Millisecond)
+		second := fence(l)
+		require.GreaterOrEqual(t, second-first, 180*time.Millisecond) // a register lags by 10 ms at most
+		require.LessOrEqual(t, second-first, time.Since(begin)+20*time.Millisecond)
+	})
+}
+
 func TestHoldUntilFree(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		l := redlatchtest.NewLocker(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
@@ -61,9 +62,9 @@ func TestHolderIsNamed(t *testing.T) {
 		switch next := "b/" + uuid.NewString(); w.name { // the key changes hands
 		case "Semaphore", "Write":
 			w.Direct.ZRem(t.Context(), "k", lock.Token())
-			w.Direct.ZAdd(t.Context(), "k", redis.Z{Score: float64(time.Now().Add(20 * time.Minute).UnixMicro()), Member: next})
+			w.Direct.ZAdd(t.Context(), "k", redis.Z{Score: float64(ahead.Now().Add(20 * time.Minute).UnixMicro()), Member: next})
 		case "LegacySetNX":
-			w.Direct.Set(t.Context(), "k", time.Now().Add(20*time.Minute).Unix(), 0)
+			w.Direct.Set(t.Context(), "k", ahead.Now().Add(20*time.Minute).Unix(), 0)
 		default:
 			w.Direct.Set(t.Context(), "k", next, 20*time.Minute)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 )
 
 // inspected is the status of k.
@@ -63,7 +64,7 @@ func TestInspectNamesAHundredWaiters(t *testing.T) {
 		queue := map[string]string{"SetNXPX": "{k}:queue:k", "Semaphore": "{k}:permits:k", "Write": "{k}:permits:k"}[w.name]
 		token := mustLock(t, w.locker(t), "k").Token()
 		for i := range 150 {
-			entry := redis.Z{Score: float64(time.Now().UnixMicro() + int64(i) - 1e6), Member: fmt.Sprintf("2000 away w %d/%s", i, token[len(token)-36:])}
+			entry := redis.Z{Score: float64(ahead.Now().UnixMicro() + int64(i) - 1e6), Member: fmt.Sprintf("2000 away w %d/%s", i, token[len(token)-36:])}
 			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, entry).Err())
 		}
 		require.NoError(t, w.Direct.ZAdd(t.Context(), queue, redis.Z{Score: 1, Member: "odd"}, redis.Z{Score: 1e18, Member: "ahead"}).Err())

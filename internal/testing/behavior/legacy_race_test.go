@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
@@ -24,7 +25,7 @@ type foreign struct {
 
 // next is <current Unix time + lock timeout + 1>.
 func (f *foreign) next() int64 {
-	f.value = time.Now().Unix() + f.timeout + 1
+	f.value = ahead.Now().Unix() + f.timeout + 1
 	return f.value
 }
 
@@ -48,7 +49,7 @@ func (f *foreign) expired(ctx context.Context) (string, error) {
 		return "", locktest.IgnoreNil(err)
 	}
 	value, err := strconv.ParseInt(seen, 10, 64)
-	if err != nil || time.Now().Unix() <= value {
+	if err != nil || ahead.Now().Unix() <= value {
 		return "", err
 	}
 	return seen, nil
@@ -62,7 +63,7 @@ func (f *foreign) takes(ctx context.Context, seen string) (bool, error) {
 
 // unlock is step 4.
 func (f *foreign) unlock(ctx context.Context) error {
-	if time.Now().Unix() > f.value {
+	if ahead.Now().Unix() > f.value {
 		return nil
 	}
 	return f.client.Do(ctx, "DEL", f.key).Err()
@@ -99,7 +100,7 @@ func TestLegacyAndForeignClientsTakeTurns(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		lock, err := l.Lock(t.Context(), "k", redlatch.WithTTL(time.Minute))
 		require.NoError(t, err)
-		require.Greater(t, time.Now().Unix(), f.value, "not before its time has passed")
+		require.Greater(t, ahead.Now().Unix(), f.value, "not before its time has passed")
 		require.Less(t, time.Since(time.Unix(f.value+1, 0)), 100*time.Millisecond)
 		require.NoError(t, f.unlock(t.Context()))
 		ok, err = f.tryLock(t.Context())
@@ -124,7 +125,7 @@ func TestLegacyForeignLoserIsNoticed(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 				l, err := redlatch.NewLegacySetNX(s.Client(t), redlatch.WithTTL(30*time.Second))
 				require.NoError(t, err)
-				setIn(t, s, "k", time.Now().Unix()-1)
+				setIn(t, s, "k", ahead.Now().Unix()-1)
 				loser := &foreign{client: s.Client(t), key: "k", timeout: timeout}
 				seen, err := loser.expired(t.Context())
 				require.NoError(t, err)

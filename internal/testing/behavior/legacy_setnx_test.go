@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
@@ -42,12 +43,12 @@ func TestLegacyWireIsThePages(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
 		for seconds, ttl := range map[int64]time.Duration{1: time.Millisecond, 2: 1001 * time.Millisecond, 3600: time.Hour - 999*time.Millisecond} {
-			before := time.Now()
+			there, before := ahead.Now(), time.Now()
 			lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
 			after := time.Now()
 			stamp := stampIn(t, s, "k")
-			require.GreaterOrEqual(t, stamp, before.Unix()+seconds+1)
-			require.LessOrEqual(t, stamp, after.Unix()+seconds+1)
+			require.GreaterOrEqual(t, stamp, there.Unix()+seconds+1)
+			require.LessOrEqual(t, stamp, ahead.Now().Unix()+seconds+1)
 			require.Equal(t, map[string]string{
 				"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
 			}, everything(t, s))

@@ -317,21 +317,21 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 func TestFenceThatIsAgreedOnTooLateGrantsNothing(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		const counter = "{k}:fence:k"
+		const counter, ticks = "{k}:fence:k", 1 << 44 // more than the time since 2026
 		nodes := []*locktest.Site{locktest.NodeOf(t, s, 0), locktest.NodeOf(t, s, 1)}
 		first, tap := locktest.Tapped(t, nodes[0])
 		second, other := locktest.Tapped(t, nodes[1])
 		l := made(redlatch.NewRedlock([]redis.UniversalClient{first, second}, redlatch.WithOpTimeout(4*time.Second)))
 		locktest.Warm(t, l)
 		for i, node := range nodes {
-			require.NoError(t, node.Direct.Set(t.Context(), counter, 1000*i, 0).Err())
+			require.NoError(t, node.Direct.Set(t.Context(), counter, ticks+1000*i, 0).Err())
 		}
 		early, slow := 0, 0
 		tap.Set(func(_ context.Context, send func() error) error {
 			if early++; early != 2 { // the raise
 				return send()
 			}
-			require.NoError(t, nodes[0].Direct.Set(t.Context(), counter, 5000, 0).Err())
+			require.NoError(t, nodes[0].Direct.Set(t.Context(), counter, ticks+5000, 0).Err())
 			defer time.Sleep(700 * time.Millisecond) // of the bubble
 			return send()
 		})
@@ -345,7 +345,7 @@ func TestFenceThatIsAgreedOnTooLateGrantsNothing(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrLost)
 		time.Sleep(time.Second)
 		for _, node := range nodes {
-			require.Equal(t, "5000", node.Direct.Get(t.Context(), counter).Val())
+			require.Equal(t, fmt.Sprint(ticks+5000), node.Direct.Get(t.Context(), counter).Val())
 			require.Zero(t, node.Direct.Exists(t.Context(), "k").Val())
 		}
 	})

@@ -9,8 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/testing/ahead"
 )
 
 // Site is one server, real or not.
@@ -48,13 +49,12 @@ func NodeOf(t *testing.T, s *Site, node int) *Site {
 // InBubble runs a test on miniredis in a synctest bubble.
 func InBubble(t *testing.T, run func(t *testing.T, s *Site)) {
 	synctest.Test(t, func(t *testing.T) {
-		m := miniredis.NewMiniRedis()
-		m.ClockTTL(true)
+		m := ahead.New()
 		t.Cleanup(m.Close)
 		defer time.Sleep(time.Minute) // idle goroutines end
 		run(t, NewSite(t, redis.Options{
 			Addr:   "127.0.0.1:6379",
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return m.Dial() },
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return ahead.Dial(m) },
 		}))
 	})
 }
