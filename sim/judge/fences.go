@@ -1,0 +1,38 @@
+package judge
+
+import "time"
+
+// passes is how many fences a turn has.
+const passes = 64
+
+// fences: "A number that grows with every grant of a key." and "With `NewReadWrite`, a writer's fence
+// is above every earlier one, and a reader's above those of all earlier writers."
+//
+// A grant is earlier if it was known before the call of the other. Of holders that exclude each
+// other, those who are granted a key one after the other were so in that order.
+func fences(h *History, broken func(time.Duration, string, ...any)) {
+	earlier := make(map[string][]*Hold)
+	for _, k := range h.holds {
+		if !k.Fenced {
+			if k.Fence != 0 {
+				broken(k.Granted, "%v: there are none", k)
+			}
+			continue
+		}
+		if h.Loses && k.Quorum { // such a node would have to stay away
+			continue
+		}
+		place := k.Places[len(k.Places)-1] // of a migration, that of to
+		for _, o := range earlier[place] {
+			known := o.order < k.Call.order
+			if k.Mode == Permit && o.Limit != k.Limit && k.Fence%passes > 0 {
+				continue // its turn may have begun before the call of o
+			}
+			ordered := !mayShare(o, k) && !o.Adopted && !k.Adopted && o.Of == nil && k.Of == nil && !h.Loses
+			if (known || ordered) && o.Fence >= k.Fence && (k.Mode != Reader || o.Mode != Reader) {
+				broken(k.Granted, "%q: %v, after %v", place, k, o)
+			}
+		}
+		earlier[place] = append(earlier[place], k)
+	}
+}

@@ -1,0 +1,33 @@
+package judge
+
+import "time"
+
+// kept: "Nobody else gets a key within its min hold, or the time of `UnlockAfter`." and "This holds if
+// `Unlock` or `UnlockAfter` has returned nil. The clock of Redis counts that time, so it can be a
+// hundredth shorter or longer." That of a reader keeps only writers out.
+func kept(h *History, broken func(time.Duration, string, ...any)) {
+	if h.Loses {
+		return
+	}
+	for i, k := range h.holds {
+		if k.back == Never || k.Mode == Permit && k.Limit > 1 || k.Unlocking > k.trusted() {
+			continue
+		}
+		until := k.Granted
+		if k.MinHold > 0 && len(k.Holds) == 1 { // of several, the first were granted before they were known
+			until = k.Granted + k.MinHold - drift(k.MinHold)
+		}
+		if k.Keep > 0 {
+			until = max(until, k.Unlocking+k.Keep-drift(k.Keep))
+		}
+		for _, o := range h.holds[i+1:] {
+			if !shares(o.Places, k.Places) || o.Granted <= k.Unlocking || o.Granted >= until || o.Of != nil || k.Adopted {
+				continue
+			}
+			if k.Mode == Reader && o.Mode == Reader || o.Mode == Permit && o.Limit > 1 {
+				continue
+			}
+			broken(o.Granted, "%q: %v, and %v keeps others out until %v", k.Places, o, k, until)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package judge
+
+import (
+	"slices"
+	"time"
+)
+
+// order: "Redis serves lines in the order in which their first waiters came, give or take the time of
+// a command." and "serves those who stood in the line when it began".
+//
+// Within a line the order is exact. Between lines it is judged without faults. "A key that comes free
+// without a release, since its lease or its min hold has ended or somebody has deleted it, keeps the
+// order, too.".
+func order(h *History, broken func(time.Duration, string, ...any)) {
+	if h.Faulty {
+		return
+	}
+	waiting, last := make(map[string][]*Call), make(map[string]*Hold)
+	for _, c := range h.calls {
+		if c.waits() {
+			waiting[c.Places[0]] = append(waiting[c.Places[0]], c)
+		}
+	}
+	for _, k := range h.holds {
+		place := k.Places[0]
+		before := last[place]
+		last[place] = k
+		if !k.waits() || k.Mode == Reader || k.Mode == Permit && k.Limit > 1 || k.Of != nil {
+			continue
+		}
+		adopted := h.adopted(place, k.Granted)
+		for _, a := range waiting[place] {
+			if a.waited() <= k.Granted || a.Ends <= k.Granted || a.Begun >= k.Begun {
+				continue
+			}
+			inLine := a.Line != "" && a.Line == k.Line
+			turn := before != nil && before.Fence/passes == k.Fence/passes
+			between := !adopted && !turn && a.Queues && k.Queues && !a.Confirms && !h.asking(a, k) &&
+				a.Begun+patience < h.filled(k, waiting[place])
+			if inLine || between {
+				broken(k.Granted, "%q: %v came at %v, and %v, which came at %v, still waits", place, k, k.Begun, a, a.Begun)
+			}
+		}
+	}
+}
+
+// patience is how much later somebody must have come to be out of order. A line that polls at first
+// queues after a second.
+const patience = 1500 * time.Millisecond
+
+// filled returns since when the line of k has waited: a caller that leaves keeps the place of its
+// line.
+func (h *History) filled(k *Hold, waiting []*Call) time.Duration {
+	since := k.Begun
+	for _, w := range slices.Backward(waiting) { // they began in this order
+		if c := w; k.Line != "" && c.Line == k.Line && c.Begun < since && min(c.waited(), c.Ends) >= since {
+			since = c.Begun
+		}
+	}
+	return since
+}
+
+// asking reports whether the line of a asked for a key when k was granted it: its lock had just expired, so
+// it had no entry in the queue. One that DoAll held may never have been seen.
+func (h *History) asking(a *Call, k *Hold) bool {
+	just := func(at time.Duration) bool { return k.Granted >= at-k.Trip && k.Granted <= at+a.Trip+k.Trip }
+	return a.Line != "" && slices.ContainsFunc(h.calls, func(c *Call) bool {
+		if c.Line != a.Line || !shares(c.Places, a.Places) {
+			return false
+		}
+		return c.What == "DoAll" && just(c.Returned) ||
+			slices.ContainsFunc(c.Holds, func(o *Hold) bool { return o.Until <= o.Unlocking && just(o.Until) })
+	})
+}
+
+// adopted reports whether some lock on a key was adopted and not given back by then: the line of its
+// first handle does not wait meanwhile, though the other one may have given it back.
+func (h *History) adopted(place string, at time.Duration) bool {
+	return slices.ContainsFunc(h.holds, func(k *Hold) bool {
+		return k.Adopted && k.Granted <= at && at <= k.Unlocking && slices.Contains(k.Places, place)
+	})
+}

@@ -1,0 +1,88 @@
+package judge
+
+import (
+	"time"
+
+	"github.com/redlatch/redlatch"
+)
+
+// returns: "`Lock` and `TryLock` return when ctx ends, also in mid-command", and "If Redis hangs, it
+// takes little longer than `WithOpTimeout` says, but up to 2 s just after a hand-over", of Unlock.
+func returns(h *History, broken func(time.Duration, string, ...any)) {
+	for _, c := range h.calls {
+		if by := c.latest(); min(c.Returned, h.over) > by {
+			broken(by, "%v has not returned until %v: %v", c, c.Returned, c.Err)
+		}
+	}
+}
+
+// late is how much longer than their timeout some commands of a call take.
+const late = 4 * time.Millisecond
+
+// latest returns when a call must have returned.
+func (c *Call) latest() time.Duration {
+	bound := Never
+	switch c.What {
+	case "TryLock", "TryDo":
+		bound = c.attempt()
+	case "TryDoAll":
+		bound = time.Duration(len(c.Places)) * c.attempt()
+	case "Extend", "Adopt", "Inspect":
+		if bound = c.Timeout; c.What == "Adopt" && c.Mode == Reader { // it acquires a permit
+			bound = c.attempt()
+		}
+	case "Unlock", "UnlockAfter":
+		bound = c.unlock()
+	}
+	by := c.Ends
+	if bound < Never {
+		if c.Migrates {
+			bound *= 2
+		}
+		by = min(by, c.Begun+bound+late)
+	}
+	switch c.What { // they release what they have been granted
+	case "DoAll", "TryDoAll", "Do", "TryDo", "Lead":
+		end := c.Begun
+		for _, k := range c.Holds {
+			if k.Unlocking == Never {
+				return Never // a function still runs
+			}
+			end = max(end, k.Unlocking)
+		}
+		if c.What == "Lead" { // another term may follow
+			end = max(end, by)
+		} else if end > c.Begun {
+			by = end
+		}
+		releases := max(len(c.Holds), len(c.Places)-1)
+		if !isAny(c.Err, redlatch.ErrNotAcquired, redlatch.ErrUnavailable) { // its ctx ended when the last lock was granted
+			releases = len(c.Places)
+		}
+		if by < Never/2 {
+			by = max(by, end) + time.Duration(releases)*(c.unlock()+late)
+		}
+	case "Lock", "TryLock":
+		if c.Migrates && by < Never/2 { // the other side
+			by += c.unlock() + late
+		}
+	}
+	return by
+}
+
+// attempt bounds an attempt and its release. A quorum repeats one that split the votes.
+func (a *Ask) attempt() time.Duration {
+	if a.Quorum {
+		return 3 * a.Timeout
+	}
+	return 2 * a.Timeout
+}
+
+// unlock bounds a release. An extension from a claim is waited for.
+func (a *Ask) unlock() time.Duration {
+	bound := max(a.Timeout, 2*time.Second, a.MinHold)
+	if a.Migrates {
+		bound *= 2
+	}
+	return bound
+}

@@ -1,0 +1,217 @@
+// Package server has the servers of a simulated world: miniredis with a clock that can be stepped,
+// and with the answers of servers in trouble.
+package server
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	redis "github.com/alicebob/miniredis/v2/server"
+	lua "github.com/yuin/gopher-lua"
+)
+
+func init() {
+	// miniredis makes a Lua state for each script. The scripts need a small part of the default stacks.
+	lua.RegistrySize, lua.CallStackSize = 1024, 64
+}
+
+// ahead is how far the clock of a server is ahead of a bubble of testing/synctest, which begins in
+// 2000: fences count from 2026.
+const ahead = 27 * 365 * 24 * time.Hour
+
+// A Server is one Redis. It carries out one script at a time.
+type Server struct {
+	redis *miniredis.Miniredis
+
+	mu      sync.Mutex // held while a script runs, guards the fields below
+	clock   clock
+	writes  bool // the script has written
+	answers []*answer
+	mutes   int
+	alone   int // faults without a replica
+	scripts int
+
+	running atomic.Pointer[redis.Peer] // whose script runs
+}
+
+// New returns a server without data. The caller must Close it.
+func New() *Server {
+	s := &Server{redis: miniredis.NewMiniRedis()}
+	s.clock = clock{bubble: time.Now(), server: time.Now().Add(ahead), rate: 1}
+	conn, err := s.redis.Dial() // which starts it
+	if err != nil {
+		panic(err)
+	}
+	_ = conn.Close()
+	s.redis.SetTime(s.clock.now())
+	s.redis.ClockTTL(true)
+	s.redis.Server().SetPreHook(s.before)
+	return s
+}
+
+// Accept serves a connection.
+func (s *Server) Accept(conn net.Conn) error {
+	s.redis.Server().ServeConn(conn)
+	return nil
+}
+
+// Close ends the server.
+func (s *Server) Close() { s.redis.Close() }
+
+// Scripts returns how many scripts were carried out.
+func (s *Server) Scripts() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.scripts
+}
+
+// before runs before each command, also of a script.
+func (s *Server) before(c *redis.Peer, name string, args ...string) (done bool) {
+	switch name {
+	case "EVAL", "EVALSHA":
+		if s.running.Load() == c {
+			return false // from script
+		}
+		s.script(c, append([]string{name}, args...))
+		return true
+	case "HELLO", "CLIENT", "SCRIPT":
+		return false
+	case "SUBSCRIBE", "PING":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.refuses(c, name)
+	case "WAIT":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c.WriteInt(max(1-s.alone, 0))
+		return true
+	}
+	return s.refuses(c, name) || s.muted(c, name) // a command of a script
+}
+
+// script carries out a script while no other one runs.
+func (s *Server) script(c *redis.Peer, words []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refuses(c, "EVAL") {
+		return
+	}
+	s.tickLocked()
+	s.writes = false
+	s.scripts++
+	s.running.Store(c)
+	s.redis.Server().Dispatch(c, words)
+	s.running.Store(nil)
+}
+
+// tickLocked gives the time to miniredis, which has a clock that stands still.
+func (s *Server) tickLocked() { s.redis.SetTime(s.clock.now()) }
+
+// muted drops a message if PUBLISH is mute.
+func (s *Server) muted(c *redis.Peer, name string) bool {
+	if name != "PUBLISH" || s.mutes == 0 {
+		return false
+	}
+	c.WriteInt(1)
+	return true
+}
+
+// Mute has PUBLISH reach nobody, and answer that it has.
+func (s *Server) Mute() (heal func()) { return s.count(&s.mutes) }
+
+// Alone has no replica confirm what WAIT asks for. There is one otherwise.
+func (s *Server) Alone() (heal func()) { return s.count(&s.alone) }
+
+func (s *Server) count(n *int) (heal func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*n++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		*n--
+	}
+}
+
+// ForgetScripts is what a restart does to a server that keeps its data.
+func (s *Server) ForgetScripts() { s.command("SCRIPT", "FLUSH") }
+
+// Flush loses all data.
+func (s *Server) Flush() { s.redis.FlushAll() }
+
+// Delete deletes a key.
+func (s *Server) Delete(key string) { s.redis.Del(key) }
+
+// command carries out a command of no client.
+func (s *Server) command(words ...string) {
+	s.redis.Server().Dispatch(redis.NewPeer(bufio.NewWriter(io.Discard)), words)
+}
+
+// A Key is what is left under a key.
+type Key struct {
+	Name string
+	TTL  time.Duration // 0: it has none
+}
+
+// Keys returns all keys.
+func (s *Server) Keys() (keys []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tickLocked()
+	for _, name := range s.redis.Keys() {
+		keys = append(keys, Key{name, s.redis.TTL(name)})
+	}
+	return keys
+}
+
+// Holders returns the tokens that hold a key: its value, or the members of a sorted set whose time
+// has not passed.
+func (s *Server) Holders(key string) (tokens []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tickLocked()
+	if s.redis.DB(0).Type(key) != "zset" {
+		return s.value(key)
+	}
+	scores, _ := s.redis.SortedSet(key) // it is there
+	for member, score := range scores {
+		if score > float64(s.clock.now().UnixMicro()) {
+			tokens = append(tokens, member)
+		}
+	}
+	return tokens
+}
+
+// Owner returns the token that holds a key of LegacySetNX, whose value is the time of its end.
+func (s *Server) Owner(key string) (tokens []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tickLocked()
+	tag := key
+	if _, rest, found := strings.Cut(key, "{"); found {
+		if inner, _, closed := strings.Cut(rest, "}"); closed && inner != "" {
+			tag = inner
+		}
+	}
+	for _, end := range s.value(key) {
+		if seconds, err := strconv.ParseInt(end, 10, 64); err == nil && s.clock.now().Unix() <= seconds {
+			tokens = s.value("{" + tag + "}:owner:" + key)
+		}
+	}
+	return tokens
+}
+
+// value returns the value of a key, if it is there.
+func (s *Server) value(key string) []string {
+	if value, err := s.redis.Get(key); err == nil {
+		return []string{value}
+	}
+	return nil
+}

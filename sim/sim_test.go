@@ -1,0 +1,146 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/sim/judge"
+	"github.com/redlatch/redlatch/sim/plan"
+	"github.com/redlatch/redlatch/sim/world"
+)
+
+var (
+	forFlag    = flag.Duration("for", 0, "how long Soak runs; 0: not at all")
+	seedFlag   = flag.Uint64("seed", 0, "the first seed of Soak; 0: a fresh one, which is printed")
+	stopFlag   = flag.Bool("stop", false, "Soak ends when a rule was broken")
+	themesFlag = flag.String("themes", "", "those that Soak plays, with commas between them; empty: all")
+)
+
+const (
+	fixed = 2 // so many seeds of each theme are played in each run
+	often = 5 // so often is each plan of testdata, since what happens at one instant has several orders
+)
+
+// play plays a world. It fails t if a rule was broken.
+func play(t *testing.T, theme string, seed uint64) (r world.Result) {
+	t.Run(fmt.Sprint(theme, "/", seed), func(t *testing.T) {
+		p, err := plan.Draw(theme, seed)
+		require.NoError(t, err)
+		r = world.Play(t, p, nil)
+		for _, b := range r.Broken[:min(len(r.Broken), 5)] {
+			t.Errorf("theme %s, seed %d: %v", theme, seed, b)
+		}
+		if t.Failed() {
+			t.Log("see", written(t, p, r.Events))
+		}
+	})
+	return r
+}
+
+// written writes what happened to a file, since it may not happen again, and returns its name.
+func written(t *testing.T, p *plan.Plan, events []judge.Event) string {
+	t.Helper()
+	text := p.String()
+	for _, e := range events {
+		text += e.String() + "\n"
+	}
+	name := filepath.Join(os.TempDir(), fmt.Sprintf("redlatch-sim-%s-%d.log", p.Theme, p.Seed))
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+// TestThemes plays fixed seeds of each theme.
+func TestThemes(t *testing.T) {
+	for _, theme := range plan.Themes() {
+		for seed := range uint64(fixed) {
+			require.NotZero(t, play(t, theme, 1+seed).Grants)
+		}
+	}
+}
+
+// TestPlans plays what has failed before: each plan in testdata/plans is what was left of one.
+func TestPlans(t *testing.T) {
+	files, err := filepath.Glob("testdata/plans/*.json")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".json"), func(t *testing.T) {
+			p, err := plan.Read(file)
+			require.NoError(t, err)
+			for range often {
+				require.Empty(t, world.Play(t, p, nil).Broken)
+			}
+		})
+	}
+}
+
+// TestSoak plays new seeds, one theme after the other.
+func TestSoak(t *testing.T) {
+	if *forFlag == 0 {
+		t.Skip("it runs for as long as -for says")
+	}
+	themes, seed := plan.Themes(), *seedFlag
+	if *themesFlag != "" {
+		themes = strings.Split(*themesFlag, ",")
+	}
+	if seed == 0 {
+		seed = 1 + rand.Uint64N(1<<40)
+	}
+	fmt.Println("-seed", seed)
+	total := make([]totals, len(themes))
+	for end := time.Now().Add(*forFlag); time.Now().Before(end); seed++ {
+		for i, theme := range themes {
+			if begin := time.Now(); !*stopFlag || !t.Failed() {
+				total[i].add(play(t, theme, seed), time.Since(begin))
+			}
+		}
+		if *stopFlag && t.Failed() {
+			return
+		}
+	}
+	var heap runtime.MemStats
+	runtime.ReadMemStats(&heap)
+	for i, theme := range themes {
+		fmt.Printf("%-9s %v\n", theme, total[i])
+	}
+	fmt.Printf("%d MB of heap\n", heap.HeapAlloc>>20)
+}
+
+// totals are what the worlds of a theme have in sum.
+type totals struct {
+	worlds, grants, faults, scripts, broken int
+	virtual, real                           time.Duration
+}
+
+func (x *totals) add(r world.Result, took time.Duration) {
+	x.worlds++
+	x.grants += r.Grants
+	x.faults += r.Faults
+	x.scripts += r.Scripts
+	x.broken += min(len(r.Broken), 1)
+	x.virtual += r.Virtual
+	x.real += took
+}
+
+func (x totals) String() string {
+	return fmt.Sprintf("%5d worlds, %6.2f virtual hours in %v, %7d grants, %6d faults, %8d scripts, %d broken",
+		x.worlds, x.virtual.Hours(), x.real.Round(time.Second), x.grants, x.faults, x.scripts, x.broken)
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// A world is played by two threads, so that what happens at one instant has several orders.
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
+	debug.SetGCPercent(400) // a world is small, and makes a Lua state for each script
+	os.Exit(m.Run())
+}

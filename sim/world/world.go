@@ -1,0 +1,427 @@
+// Package world plays a plan in a bubble of testing/synctest, where time passes only when nothing
+// else can happen.
+package world
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/sim/judge"
+	"github.com/redlatch/redlatch/sim/plan"
+	"github.com/redlatch/redlatch/sim/road"
+	"github.com/redlatch/redlatch/sim/server"
+)
+
+const (
+	patience = 90 * time.Second // of callers whose ctx has no other end, after the faults
+	settling = 12 * time.Second // after which no lock is left that nobody has released
+	sampling = 250 * time.Millisecond
+
+	stalled = 90 * time.Second // of real time: nothing happens any more
+)
+
+// A Result is what came of a world.
+type Result struct {
+	Events  []judge.Event
+	Broken  []judge.Broken
+	Virtual time.Duration
+	Grants  int
+	Scripts int
+	Faults  int
+}
+
+func init() { redis.SetLogger(quiet{}) }
+
+// quiet drops messages about connections that were cut.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// A world is what a plan happens in.
+type world struct {
+	*plan.Plan
+	start   time.Time
+	record  record
+	servers []*server.Server
+	roads   [][]*road.Road // by process and server
+	clients [][]redis.UniversalClient
+	lockers []redlatch.Locker
+	hurry   context.Context //nolint:containedctx // of calls whose ctx has no other end
+}
+
+// Play plays a plan. It ends the process if virtual time stands still. Events are written to log.
+func Play(t *testing.T, p *plan.Plan, log io.Writer) (r Result) {
+	t.Helper()
+	var pulse atomic.Int64
+	done := make(chan struct{})
+	watched := make(chan struct{})
+	go func() { // ends with done
+		defer close(watched)
+		watch(p, &pulse, done)
+	}()
+	defer func() { close(done); <-watched }()
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{Plan: p, start: time.Now()}
+		w.record.start, w.record.pulse, w.record.log = w.start, &pulse, log
+		r = w.play(t)
+	})
+	// go-redis keeps timers in a global pool, and those of a bubble must not be used in another.
+	runtime.GC()
+	runtime.GC()
+	return r
+}
+
+// watch ends the process if pulse stands still.
+func watch(p *plan.Plan, pulse *atomic.Int64, done <-chan struct{}) {
+	for last := pulse.Load(); ; last = pulse.Load() {
+		select {
+		case <-done:
+			return
+		case <-time.After(stalled):
+		}
+		if pulse.Load() == last {
+			stacks := make([]byte, 8<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			fmt.Fprintf(os.Stderr, "theme %s, seed %d: virtual time stands still\n%s", p.Theme, p.Seed, stacks)
+			os.Exit(3)
+		}
+	}
+}
+
+// play is the life of a world.
+func (w *world) play(t *testing.T) Result {
+	ctx, cancel := context.WithTimeout(t.Context(), w.Length+patience)
+	defer cancel()
+	w.hurry = ctx
+	w.build(t)
+	var actors, fates sync.WaitGroup
+	for _, f := range w.Faults {
+		fates.Go(func() { w.suffer(f) })
+	}
+	for _, o := range w.Ops {
+		actors.Go(func() { w.act(o) })
+	}
+	over := make(chan struct{})
+	go w.sample(over) // ends with over
+	fates.Wait()
+	time.Sleep(w.Length - time.Since(w.start))
+	w.record.add(judge.Event{Kind: judge.Calm})
+	ended := make(chan struct{})
+	go func() { actors.Wait(); close(ended) }()
+	select {
+	case <-ended:
+	case <-time.After(2 * patience):
+		w.abort()
+	}
+	time.Sleep(settling)
+	w.probe()
+	close(over)
+	virtual := time.Since(w.start)
+	time.Sleep(2 * time.Minute)
+	w.look()
+	time.Sleep(25 * time.Hour)
+	w.look()
+	w.end()
+	return w.result(virtual)
+}
+
+// build makes servers, roads, clients and Lockers.
+func (w *world) build(t *testing.T) {
+	t.Helper()
+	for range w.Servers {
+		w.servers = append(w.servers, server.New())
+	}
+	for i, p := range w.Processes {
+		var roads []*road.Road
+		var clients []redis.UniversalClient
+		for j, s := range w.servers {
+			r := road.New(fmt.Sprintf("127.0.0.%d:6379", 1+j), w.Seed<<16|uint64(i<<8|j), s.Accept)
+			r.Delay, r.Jitter = p.Delay, p.Jitter
+			roads = append(roads, r)
+			clients = append(clients, redis.NewClient(&redis.Options{
+				Addr: fmt.Sprintf("127.0.0.%d:6379", 1+j), Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true,
+				// go-redis holds a mutex for these during a handshake, and a mutex stops virtual time.
+				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			}))
+		}
+		w.roads, w.clients = append(w.roads, roads), append(w.clients, clients)
+	}
+	for i := range w.Lockers {
+		l, err := w.locker(i)
+		if err != nil {
+			t.Fatalf("locker %d, %+v: %v", i, w.Lockers[i], err)
+		}
+		w.lockers = append(w.lockers, l)
+	}
+}
+
+// owner is the name in the tokens of a Locker.
+func owner(locker int) string { return fmt.Sprintf("L%d", locker) }
+
+// locker makes a Locker.
+func (w *world) locker(i int) (redlatch.Locker, error) {
+	l := w.Lockers[i]
+	g := w.Groups[l.Group]
+	opts := append(options(l.Options), redlatch.WithOwner(owner(i)), redlatch.WithKeyPrefix(plan.Prefix(l.Group)), w.hooks(owner(i)))
+	clients := w.clients[l.Process]
+	switch g.Kind {
+	case plan.Semaphore:
+		return redlatch.NewSemaphore(clients[0], l.Limit, opts...)
+	case plan.ReadWrite:
+		if l.Write {
+			return w.lockers[i-1].(pair).write, nil
+		}
+		read, write, err := redlatch.NewReadWrite(clients[0], opts...)
+		return pair{read, write}, err
+	case plan.Migration:
+		return w.migration(l, g, clients, opts)
+	}
+	return w.one(g.Kind, g, clients, opts)
+}
+
+// hooks note what a Locker reports.
+func (w *world) hooks(owner string) redlatch.Option {
+	note := func(what string) func(redlatch.Event) {
+		return func(redlatch.Event) { w.record.add(judge.Event{Kind: judge.Hooked, Owner: owner, Text: what}) }
+	}
+	return redlatch.WithHooks(redlatch.Hooks{Acquired: note("Acquired"), Lost: note("Lost"), Released: note("Released")})
+}
+
+// A pair is the Locker of readers, and has that of writers.
+type pair struct {
+	redlatch.Locker
+	write redlatch.Locker
+}
+
+// one makes a Locker of one kind.
+func (*world) one(kind plan.Kind, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
+	switch kind {
+	case plan.LegacySetNX:
+		return redlatch.NewLegacySetNX(clients[0], opts...)
+	case plan.Redlock:
+		return redlatch.NewRedlock(clients[:len(g.Servers)], opts...)
+	}
+	return redlatch.NewSetNXPX(clients[0], opts...)
+}
+
+// newer is the key prefix of the second side of a migration, behind that of its group.
+const newer = "new:"
+
+// migration makes the Locker of a stage.
+func (w *world) migration(
+	l plan.Locker, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option,
+) (redlatch.Locker, error) {
+	from, err := w.one(g.From, g, clients, opts)
+	if err != nil || l.Stage == plan.Old {
+		return from, err
+	}
+	to, err := w.one(g.To, g, clients, append(slices.Clip(opts), redlatch.WithKeyPrefix(plan.Prefix(l.Group)+newer)))
+	if err != nil || l.Stage == plan.New {
+		return to, err
+	}
+	return redlatch.NewMigration(from, to)
+}
+
+// options are those of a Locker or a call.
+func options(o plan.Options) (opts []redlatch.Option) {
+	opts = append(opts, redlatch.WithTTL(o.TTL))
+	if o.Fixed {
+		opts = append(opts, redlatch.WithoutRenewal())
+	}
+	if o.Polls {
+		opts = append(opts, redlatch.WithoutQueue())
+	}
+	if o.MaxHold > 0 {
+		opts = append(opts, redlatch.WithMaxHold(o.MaxHold))
+	}
+	if o.MinHold > 0 {
+		opts = append(opts, redlatch.WithMinHold(o.MinHold))
+	}
+	if o.OpTimeout > 0 {
+		opts = append(opts, redlatch.WithOpTimeout(o.OpTimeout))
+	}
+	if o.Replicas > 0 {
+		opts = append(opts, redlatch.WithReplicas(1, o.Replicas))
+	}
+	if o.Longest > 0 {
+		opts = append(opts, redlatch.WithPollInterval(o.Shortest, o.Longest))
+	}
+	return opts
+}
+
+// sample notes the tokens in Redis.
+func (w *world) sample(over <-chan struct{}) {
+	for {
+		for _, place := range w.places() {
+			for _, token := range w.tokens(place) {
+				if owner, id, ok := strings.Cut(strings.TrimPrefix(token, "!"), "/"); ok && !strings.HasPrefix(token, "~") {
+					w.record.add(judge.Event{Kind: judge.Seen, Places: []string{place}, Owner: owner, Text: id})
+				}
+			}
+		}
+		select {
+		case <-time.After(sampling):
+		case <-over:
+			return
+		}
+	}
+}
+
+// places returns all keys of locks.
+func (w *world) places() (all []string) {
+	for i, g := range w.Groups {
+		for _, key := range g.Keys {
+			all = append(all, plan.Prefix(i)+key)
+			if g.Kind == plan.Migration {
+				all = append(all, plan.Prefix(i)+newer+key)
+			}
+		}
+	}
+	return all
+}
+
+// at returns the kind of Locker that keeps a key, and its servers.
+func (w *world) at(place string) (kind plan.Kind, servers []*server.Server) {
+	for i, g := range w.Groups {
+		rest, in := strings.CutPrefix(place, plan.Prefix(i))
+		if !in {
+			continue
+		}
+		if kind, servers = g.Kind, w.servers[:1]; kind == plan.Migration {
+			if kind = g.From; strings.HasPrefix(rest, newer) {
+				kind = g.To
+			}
+		}
+		if kind == plan.Redlock {
+			servers = w.servers[:len(g.Servers)]
+		}
+	}
+	return kind, servers
+}
+
+// tokens returns the tokens that hold a key, of a quorum those that a quorum of the nodes has.
+func (w *world) tokens(place string) (held []string) {
+	count := make(map[string]int)
+	kind, servers := w.at(place)
+	for _, s := range servers {
+		holders := s.Holders
+		if kind == plan.LegacySetNX {
+			holders = s.Owner
+		}
+		for _, token := range holders(place) {
+			if count[token]++; count[token] == len(servers)/2+1 {
+				held = append(held, token)
+			}
+		}
+	}
+	return held
+}
+
+// holds reports whether a Locker has a token in Redis.
+func (w *world) holds(places []string, owner string) bool {
+	for _, place := range places {
+		if !slices.ContainsFunc(w.tokens(place), func(token string) bool {
+			return strings.HasPrefix(strings.TrimPrefix(token, "!"), owner+"/")
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// probe acquires each key by each Locker, as nobody has it any more.
+func (w *world) probe() {
+	for i, l := range w.Lockers {
+		for _, key := range w.Groups[l.Group].Keys {
+			w.act(plan.Op{
+				Number: -1, Locker: i, Call: plan.Lock, Keys: []string{key}, Patience: 10 * time.Second,
+				Steps: []plan.Step{{Act: plan.Unlock}},
+			})
+			time.Sleep(max(l.MinHold, 200*time.Millisecond))
+		}
+	}
+}
+
+// look notes the keys that are left.
+func (w *world) look() {
+	for _, s := range w.servers {
+		for _, k := range s.Keys() {
+			w.record.add(judge.Event{Kind: judge.Left, Text: k.Name, For: k.TTL})
+		}
+	}
+}
+
+// end closes what the world has opened. A goroutine that is left is noted.
+func (w *world) end() {
+	for _, clients := range w.clients {
+		for _, client := range clients {
+			_ = client.Close()
+		}
+	}
+	for _, s := range w.servers {
+		s.Close()
+	}
+	time.Sleep(time.Minute)
+	left := others()
+	for _, stack := range left {
+		w.record.add(judge.Event{Kind: judge.Left, Text: stack})
+	}
+	if len(left) > 0 {
+		w.abort()
+	}
+}
+
+// abort ends the process: a bubble cannot end while a goroutine is blocked.
+func (w *world) abort() {
+	r := w.result(time.Since(w.start))
+	fmt.Fprintf(os.Stderr, "theme %s, seed %d: goroutines are left\n", w.Theme, w.Seed)
+	for _, b := range r.Broken {
+		fmt.Fprintln(os.Stderr, b)
+	}
+	os.Exit(3)
+}
+
+// others returns the stacks of the other goroutines of this bubble.
+func others() (stacks []string) {
+	all := make([]byte, 1<<20)
+	all = all[:runtime.Stack(all, true)]
+	own, rest, _ := strings.Cut(string(all), "\n\n")
+	_, bubble, _ := strings.Cut(own, "synctest bubble ")
+	bubble, _, _ = strings.Cut(bubble, "]")
+	for stack := range strings.SplitSeq(rest, "\n\n") {
+		head, _, _ := strings.Cut(stack, "\n")
+		if strings.HasSuffix(head, "synctest bubble "+bubble+"]:") && !strings.Contains(stack, "testing/synctest.Test") {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
+}
+
+func (w *world) result(virtual time.Duration) Result {
+	events := w.record.all()
+	r := Result{Events: events, Virtual: virtual, Faults: len(w.Faults)}
+	r.Broken = judge.Check(judge.History{Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0})
+	for _, e := range events {
+		if e.Kind == judge.Granted {
+			r.Grants++
+		}
+	}
+	for _, s := range w.servers {
+		r.Scripts += s.Scripts()
+	}
+	return r
+}
