@@ -2,7 +2,6 @@ package sim
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +15,6 @@ import (
 
 var plantsFlag = flag.Bool("plants", false, "show that the faults in testdata/plants are found")
 
-// race is what a patch breaks that only the race detector sees, as it prints it.
-const race = "WARNING"
-
 // foundWithin is how long it may take to find a fault, on an idle machine.
 const foundWithin = time.Minute
 
@@ -28,21 +24,20 @@ func TestPlantsAreFound(t *testing.T) {
 	if !*plantsFlag {
 		t.Skip("it takes minutes: -plants")
 	}
-	patches, err := filepath.Glob("testdata/plants/*.patch")
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(patches), 12)
-	for _, patch := range patches {
+	for _, patch := range plants(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(patch), ".patch"), func(t *testing.T) {
-			rules := broken(t, patch)
-			build := exec.Command("go", "test", "-c", "-o", "planted", fmt.Sprintf("-race=%v", slices.Contains(rules, race)), ".") //nolint:gosec // of Go
-			build.Dir = filepath.Join(planted(t, patch), "sim")
-			out, err := build.CombinedOutput()
+			rules, dir := broken(t, patch), planted(t, patch)
+			digests := exec.Command("go", "test", "./internal/lua", "-update") // of scripts that the patch changes
+			digests.Dir = dir
+			out, err := digests.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			build := exec.Command("go", "test", "-c", "-o", "planted", ".")
+			build.Dir = filepath.Join(dir, "sim")
+			out, err = build.CombinedOutput()
 			require.NoError(t, err, "%s", out)
 			begin := time.Now()
 			run := exec.Command("./planted", "-test.run", "Soak", "-test.timeout", "0", "-for", foundWithin.String(), "-stop") //nolint:gosec // built here
-			if run.Dir = build.Dir; slices.Contains(rules, race) {
-				run.Args = append(run.Args, "-themes", "cohort")
-			}
+			run.Dir = build.Dir
 			out, err = run.CombinedOutput()
 			require.ErrorAs(t, err, new(*exec.ExitError), "it was not found: %s", out)
 			rule := slices.IndexFunc(rules, func(rule string) bool { return strings.Contains(string(out), rule+": ") })
@@ -50,6 +45,22 @@ func TestPlantsAreFound(t *testing.T) {
 			t.Logf("after %v: %s", time.Since(begin).Round(time.Second), rules[rule])
 		})
 	}
+}
+
+// TestPlantsApply: a change of the library that moves what a patch changes needs a new patch.
+func TestPlantsApply(t *testing.T) {
+	for _, patch := range plants(t) {
+		planted(t, patch)
+	}
+}
+
+// plants returns the patches.
+func plants(t *testing.T) (patches []string) {
+	t.Helper()
+	patches, err := filepath.Glob("testdata/plants/*.patch")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(patches), 12)
+	return patches
 }
 
 // broken returns the rules that the first line of a patch names.
@@ -80,7 +91,7 @@ func planted(t *testing.T, patch string) string {
 			require.NoError(t, os.WriteFile(filepath.Join(to, filepath.Base(name)), text, 0o600))
 		}
 	}
-	apply := exec.Command("git", "apply", patch)
+	apply := exec.Command("git", "apply", "-C1", patch)
 	apply.Dir = to
 	out, err := apply.CombinedOutput()
 	require.NoError(t, err, "%s", out)

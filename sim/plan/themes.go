@@ -87,6 +87,7 @@ var themes = []theme{
 	{
 		name: "ctx", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 2, delays: []time.Duration{ms}, grid: ms,
 		rate: 60, bursts: 30, burst: 6, own: 5, options: usual, patience: hasty, steps: work,
+		calls: []Call{Lock, Lock, Lock, TryLock, TryLock, TryLock, Do, TryDo, DoAll, TryDoAll, Lead, Inspect},
 	},
 	{
 		name: "keep", kinds: []Kind{SetNXPX, Semaphore, ReadWrite, Redlock}, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: near,
