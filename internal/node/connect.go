@@ -14,7 +14,8 @@ import "github.com/redis/go-redis/v9"
 // one all the same if OnConnect ignores its ctx. That is as if the network were slow: what creates
 // something is refused then, and what releases or extends compares the token.
 
-// connectLocked sends a script that does nothing on the way of c, which is in a batch, unless one is under way.
+// connectLocked sends a script that does nothing on the way of c, which is in a batch, unless one is
+// under way.
 func (n *Node) connectLocked(c *Call) {
 	if n.connects != nil || n.writtenOff >= n.mostWrittenOff {
 		return

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,108 +208,4 @@ func carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
 		//nolint:errorlint // a wrapped answer of Redis would not be retried
 		i.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))
 	}
-}
-
-// arrivedLocked handles the outcome of a send. The call may have ended with its timeout. gaveUp says
-// that the batch has ended, so that the time of the call will soon have passed.
-func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
-	c := i.call
-	err, failed := n.outcomeOf(i)
-	late := n.heardLocked(i, err, now)
-	if c.at == over {
-		return
-	}
-	c.batch = nil
-	if err != nil && (!notSent(err) || failed != nil) { // if the second failed, the first was carried out
-		c.resent = true
-	}
-	switch {
-	case late && n.inTimeLocked(c, now):
-		n.sendLocked(c)
-	case late:
-		n.endLocked(c, Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
-	case err == nil && i.then != nil:
-		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: Explain(failed)}})
-	case err == nil:
-		n.endLocked(c, Reply{Value: i.cmd.Val()})
-	case c.script != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || lacksEval(err)):
-		n.noEvalSHA = n.noEvalSHA || lacksEval(err)
-		c.sendSource()
-		n.sendLocked(c)
-	case retryable(err) && gaveUp:
-		if err == context.Canceled { //nolint:errorlint // an error of Sentinels may match it, too
-			err = n.noConnection(c)
-		}
-		c.trouble = cmp.Or(c.trouble, Explain(err))
-	case retryable(err):
-		n.retryLocked(c, Explain(err), now)
-	default:
-		if says(err, rights...) { // they may be given back
-			n.repeatLocked(c, insistEvery, now)
-		}
-		n.endLocked(c, Reply{Err: Explain(err)})
-	}
-}
-
-// heardLocked notes what the outcome of a send says of the server. It reports whether the command
-// came too late to create anything.
-func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
-	c := i.call
-	if err == nil || Answered(err) {
-		n.answered, n.silent, n.trouble = now, false, nil
-	} else {
-		n.slots.Reload()
-	}
-	if err == nil || !aboutServer(err) {
-		n.illness.pass(c.kind(), c.sick, now)
-	}
-	if err == nil {
-		n.served = now
-	}
-	if c.parked && (err == nil || Mistake(err)) {
-		n.followLocked()
-	}
-	at, late := tooLate(i.cmd.Val())
-	if late = late && err == nil && c.latest > 0; late {
-		n.clock.told(at, now, n.several)
-		if n.several { // each has a clock of its own
-			c.clock.told(at, now, true)
-		}
-	}
-	return late
-}
-
-var errTooLate = errors.New("the command came too late (raise WithOpTimeout if connections or replies are slow)")
-
-// outcomeOf returns the error of a send; nil if it was answered. failed is the error of the second
-// command.
-func (n *Node) outcomeOf(i *item) (err, failed error) {
-	err = i.cmd.Err()
-	// No script answers nil, but the client of a Cluster does that does not know its servers. An
-	// error of Sentinels may match redis.Nil.
-	if err == redis.Nil && n.slots.client == nil { //nolint:errorlint // see above
-		err = nil
-	}
-	if _, late := tooLate(i.cmd.Val()); err == nil && i.then != nil && !late {
-		if failed = i.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
-			err = failed
-		}
-	}
-	return err, failed
-}
-
-// noConnection returns why the client has waited for a connection until the time of c was nearly
-// over.
-func (n *Node) noConnection(c *Call) error {
-	if client, plain := n.client.(*redis.Client); plain {
-		s := client.PoolStats()
-		used, own := int(s.TotalConns-s.IdleConns), n.busy+n.writtenOff-int(s.PendingRequests)
-		if used >= connections(client) && used > own {
-			return redis.ErrPoolTimeout
-		}
-		if client.Options().Addr == "FailoverClient" {
-			return fmt.Errorf("no connection within %v (the Sentinels may be down)", c.Timeout*9/10)
-		}
-	}
-	return fmt.Errorf("no connection within %v", c.Timeout*9/10)
 }

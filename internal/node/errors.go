@@ -76,8 +76,7 @@ var joined = reflect.TypeOf(errors.Join(io.EOF))
 // do not say so: the server behind it may have carried the command out.
 func notSent(err error) bool {
 	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) ||
-		errors.Is(err, redis.ErrClosed) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+		isOne(err, redis.ErrClosed, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
 }
 
 // Silence reports whether the reason for err is that the server has not answered in time.
@@ -136,13 +135,13 @@ func aboutServer(err error) bool {
 	if Answered(err) {
 		return says(err, serverRefusals...)
 	}
-	return errors.As(err, new(net.Error)) ||
-		slices.ContainsFunc(brokenConnection, func(e error) bool { return errors.Is(err, e) })
+	return errors.As(err, new(net.Error)) || isOne(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
 }
 
-var brokenConnection = []error{
-	io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.Canceled, context.DeadlineExceeded,
-	redis.ErrPoolTimeout, redis.ErrPoolExhausted,
+// isOne reports whether err matches one of some errors.
+func isOne(err error, of ...error) bool {
+	return slices.ContainsFunc(of, func(target error) bool { return errors.Is(err, target) })
 }
 
 // broken is an error without an answer: of the network, of the client, or of a hook of it. It is
@@ -156,8 +155,7 @@ type broken struct {
 func (e *broken) Error() string { return lineBreaks.ReplaceAllString(e.err.Error(), " ") + e.hint }
 
 func (e *broken) Is(target error) bool {
-	return target != context.Canceled && target != context.DeadlineExceeded && target != redis.Nil &&
-		errors.Is(e.err, target)
+	return !isOne(target, context.Canceled, context.DeadlineExceeded, redis.Nil) && errors.Is(e.err, target)
 }
 
 func (e *broken) As(target any) bool {
@@ -185,8 +183,8 @@ func Cause(err error) string {
 }
 
 // redisWords begin the answers of Redis. Proxies have others, of which there is no end.
-var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING BUSY MASTERDOWN READONLY NOREPLICAS MISCONF
-	OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE NOTBUSY NOPROTO DENIED`)
+var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING BUSY MASTERDOWN READONLY
+	NOREPLICAS MISCONF OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE NOTBUSY NOPROTO DENIED`)
 
 // retryable reports whether the same command may soon succeed. The contexts of calls that go on
 // have not ended.

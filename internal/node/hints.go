@@ -97,10 +97,11 @@ func Explain(err error) error {
 // brokenHint says what to do about an error without an answer; "" if there is nothing to say.
 func brokenHint(err error) string {
 	switch {
-	case errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
+	case isOne(err, redis.ErrPoolTimeout, redis.ErrPoolExhausted):
 		return " (all connections of the client are in use: raise its PoolSize)"
 	case err == redis.Nil: //nolint:errorlint // others match it, too
-		return " (the Cluster does not tell the addresses of its servers: set its cluster-preferred-endpoint-type to ip or hostname)"
+		return " (the Cluster does not tell the addresses of its servers: " +
+			"set its cluster-preferred-endpoint-type to ip or hostname)"
 	case errors.Is(err, redis.Nil) && strings.Contains(err.Error(), "sentinels"):
 		return " (no Sentinel knows a primary of this name: check MasterName)"
 	}

@@ -6,36 +6,36 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// An clockOffset says how far the clock of Redis is clockOffset of the clock of a node:
+// A clockOffset is how far the clock of Redis is ahead of this process's:
 //
 //	ahead  = T − the instant at which an answer with a time T of Redis arrived
 //	latest = deadline − timeout / 10 + ahead, with the deadline of the first send
 //
-// The answer was under way after T, so ahead is not too large, and what runs by latest runs before
-// the deadline. If it is too small, the command is refused, and the refusal has the time. Of one
-// server, the fastest answer counts, so that a slow one does not shorten the time of the next send.
-// ahead is too large if the clock of Redis was set back since, or has lost time, so it is known for
-// an hour only.
+// The answer was under way after T, so the offset is not too large, and what runs by latest runs
+// before the deadline. If it is too small, the command is refused, and the refusal has the time. Of
+// one server, the fastest answer counts, so that a slow one does not shorten the time of the next
+// send. The offset is too large if the clock of Redis was set back since, or has lost time. So it is
+// known for an hour only.
 type clockOffset struct {
 	by    time.Duration
 	until clock.Mono // it is known; 0: it never was
 }
 
-// aheadLasts is how long an ahead is known. The second trip of a call in each hour costs nothing
+// offsetLasts is how long an offset is known. That one call an hour is sent twice costs nothing
 // that can be noticed.
-const aheadLasts = time.Hour
+const offsetLasts = time.Hour
 
 // told notes that an answer with the time redis, since 1970, arrived at now. several says that the
 // server may be another one than that of the answers before.
 func (a *clockOffset) told(redis clock.Redis, now clock.Mono, several bool) {
 	if by := time.Duration(redis) - time.Duration(now); several || now >= a.until || by > a.by {
-		a.by, a.until = by, now.Add(aheadLasts)
+		a.by, a.until = by, now.Add(offsetLasts)
 	}
 }
 
 // latest returns the time of Redis, in µs since 1970, until which a call that is sent at now may
-// still create something. limit is that time by the clock of the node. If ahead is not known, it is
-// 0: Redis then refuses, and says the time.
+// still create something. limit is that time by the clock of the node. If the offset is not known,
+// it is 0: Redis then refuses, and says the time.
 func (a clockOffset) latest(now, limit clock.Mono) int64 {
 	if now >= a.until {
 		return 0

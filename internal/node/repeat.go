@@ -23,9 +23,8 @@ func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
 	if !c.Insists || now >= until || first && n.repeats >= mostRepeats {
 		return
 	}
-	repeat := &Call{
-		Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, ctx: context.Background(), earlier: c.earlier,
-	}
+	repeat := &Call{Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, earlier: c.earlier}
+	repeat.ctx = context.Background()
 	repeat.script, repeat.latest = c.script, c.latest
 	for _, word := range c.words {
 		if secret, is := word.(*string); is && first {

@@ -24,7 +24,7 @@ func TestWidthIsThatOfTheShortestTrip(t *testing.T) {
 			w.observe(now, took, calls)
 		}
 	}
-	trips(fewTrips-1, 11*time.Millisecond, 1)
+	trips(fewBatches-1, 11*time.Millisecond, 1)
 	require.Zero(t, w.couriers())
 	trips(1, 11*time.Millisecond, 1)
 	require.Equal(t, 100, w.couriers())
@@ -33,7 +33,7 @@ func TestWidthIsThatOfTheShortestTrip(t *testing.T) {
 	trips(100, time.Second, 1)
 	require.Equal(t, 10, w.couriers())
 	now = now.Add(1500 * time.Millisecond)
-	trips(fewTrips, 11*time.Millisecond, 1)
+	trips(fewBatches, 11*time.Millisecond, 1)
 	require.Equal(t, 10, w.couriers())
 	now = now.Add(1500 * time.Millisecond)
 	trips(1, 11*time.Millisecond, 1)
@@ -123,7 +123,7 @@ func TestCouriersGoHome(t *testing.T) {
 			}
 		}
 		way.Store(int64(20 * time.Millisecond))
-		for range fewTrips {
+		for range fewBatches {
 			do(n, Command("get"))
 		}
 		for range 4 * couriers {
