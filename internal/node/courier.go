@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -114,9 +113,9 @@ func (n *Node) loadLocked() *batch {
 	}
 	b := &batch{Context: context.Background(), done: make(chan struct{})}
 	b.items = b.only[:0]
-	now := clock.MonoNow()
+	now, words := clock.MonoNow(), 0
 	for c := n.mail.first(); c != nil && len(b.items) < n.together; c = n.mail.first() {
-		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].then != nil) {
+		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].call.Then != nil) {
 			break
 		}
 		c.leave()
@@ -128,22 +127,37 @@ func (n *Node) loadLocked() *batch {
 			c.sendSource()
 		}
 		c.sent, c.batch = true, b
-		i := item{call: c, cmd: redis.NewCmd(b, slices.Clone(c.words)...)}
-		if c.Then != nil {
-			i.then = redis.NewCmd(b, slices.Clone(c.Then)...)
-		}
+		words += len(c.words) + len(c.Then)
 		if b.Context == context.Background() { // renewals have that
 			b.Context = c.ctx //nolint:fatcontext // of the first call that has one
 		}
-		b.items = append(b.items, i)
+		b.items = append(b.items, item{call: c})
 		b.end = max(b.end, c.deadline)
 	}
 	if len(b.items) == 0 {
 		return nil
 	}
+	b.write(words)
 	b.deadline, b.live, b.left = b.end.Time(), len(b.items), now
 	n.startLocked()
 	return b
+}
+
+// write makes the commands, which have so many words. They get copies, since hooks of the client may
+// write into them.
+func (b *batch) write(words int) {
+	copies := make([]any, 0, words)
+	command := func(words []any) *redis.Cmd {
+		begin := len(copies)
+		copies = append(copies, words...)
+		return redis.NewCmd(b, copies[begin:len(copies):len(copies)]...)
+	}
+	for i := range b.items {
+		p := &b.items[i]
+		if p.cmd = command(p.call.words); p.call.Then != nil {
+			p.then = command(p.call.Then)
+		}
+	}
 }
 
 // carry sends the commands of b and waits for the replies.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math/rand/v2"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -40,5 +41,32 @@ func TestManyCallsEndAtTheCostOfFew(t *testing.T) {
 			return
 		}
 		require.Less(t, tries, 3, "%v, and %v for %d times as many", one, all, factor)
+	}
+}
+
+// TestFirstCallIsDueFirst: whatever is added, planned anew and taken out.
+func TestFirstCallIsDueFirst(t *testing.T) {
+	d := deadlines{timer: time.NewTimer(time.Hour)}
+	defer d.timer.Stop()
+	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it repeats
+	for range 10_000 {
+		n := len(d.calls)
+		switch step := random.IntN(4); {
+		case n == 0, n < 100 && step < 2:
+			d.add(&Call{times: times{deadline: ms(random.IntN(1000))}}, 0)
+		case step == 2:
+			c := d.calls[random.IntN(n)]
+			c.deadline = ms(random.IntN(1000))
+			d.again(c, 0)
+		default:
+			c := d.calls[random.IntN(n)]
+			d.end(c)
+			require.Equal(t, over, c.at)
+		}
+		for i, c := range d.calls {
+			if i != c.at || c.due < d.calls[0].due {
+				t.Fatal(i, c.at, c.due, d.calls[0].due)
+			}
+		}
 	}
 }
