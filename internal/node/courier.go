@@ -33,6 +33,7 @@ type batch struct {
 // field of the call without Node.mu, since the call may have left the batch.
 type item struct {
 	call      *Call
+	use       uint64 // of the call. Only that is its own
 	cmd, then *redis.Cmd
 }
 
@@ -131,7 +132,7 @@ func (n *Node) loadLocked() *batch {
 		if b.Context == context.Background() { // renewals have that
 			b.Context = c.ctx //nolint:fatcontext // of the first call that has one
 		}
-		b.items = append(b.items, item{call: c})
+		b.items = append(b.items, item{call: c, use: c.uses})
 		b.end = max(b.end, c.deadline)
 	}
 	if len(b.items) == 0 {

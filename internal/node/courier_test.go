@@ -207,3 +207,25 @@ func TestCommandTakesOneTrip(t *testing.T) {
 		})
 	}
 }
+
+// TestReplyReachesNoOtherUseOfACall: a call is used again while a batch of its first use is still
+// there, which is a mistake of the node. Its reply is dropped.
+func TestReplyReachesNoOtherUseOfACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, g := gated(t)
+		c := Command("first")
+		stale := item{call: c, use: c.uses, cmd: redis.NewCmd(t.Context())}
+		stale.cmd.SetVal("of the first")
+		*c = Call{uses: c.uses + 1} // as useAgain does
+		c.Append("second")
+		got := post(n, c)
+		<-g.sent
+		n.mu.Lock()
+		require.Panics(t, func() { n.arrivedLocked(&stale, false, clock.MonoNow()) })
+		n.mu.Unlock()
+		synctest.Wait()
+		require.Empty(t, got)
+		g.open()
+		requireOK(t, false, <-got)
+	})
+}

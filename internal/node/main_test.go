@@ -20,7 +20,10 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	misused = func(what string) { panic(what) }
+	redistest.Main(m)
+}
 
 // limit is how long a test waits for an event that will come. It is also the timeout of a call that
 // has none of its own.

@@ -243,6 +243,7 @@ func (n *Node) unlock() {
 		if ended.Done != nil {
 			ended.Done(ended.reply)
 		}
+		ended.useAgain()
 	}
 }
 

@@ -11,10 +11,17 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
+// misused is called if a reply is dropped since it is for another call. Tests panic.
+var misused = func(string) {}
+
 // arrivedLocked handles the outcome of a send. The call may have ended with its timeout. gaveUp says
 // that the batch has ended, so that the time of the call will soon have passed.
 func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 	c := i.call
+	if i.use != c.uses {
+		misused("a reply to a call that was used again")
+		return
+	}
 	err, failed := n.outcomeOf(i)
 	late := n.heardLocked(i, err, now)
 	if c.at == over {

@@ -75,13 +75,13 @@ func TestPairAllocatesLittle(t *testing.T) {
 		run           func()
 		allocs, bytes float64 // above those by hand
 	}{
-		{"TryLock", pair(joined.TryLock), 14, 3350},
-		{"Lock", pair(joined.Lock), 13, 3570},
-		{"permit", pair(permits.Lock), 17, 3450},
-		{"read", pair(readers.Lock), 16, 3680},
-		{"next turn", contended(t, client, 1, 1), 22, 2890},
-		{"32 passes", contended(t, client, 1, 32), 208, 21000},
-		{"hand-over", contended(t, client, 2, 1), 41, 4300},
+		{"TryLock", pair(joined.TryLock), 12, 2350},
+		{"Lock", pair(joined.Lock), 11, 2570},
+		{"permit", pair(permits.Lock), 15, 2450},
+		{"read", pair(readers.Lock), 14, 2680},
+		{"next turn", contended(t, client, 1, 1), 20, 2650},
+		{"32 passes", contended(t, client, 1, 32), 206, 20750},
+		{"hand-over", contended(t, client, 2, 1), 39, 4000},
 	} {
 		allocs, bytes := memory(c.run)
 		assert.LessOrEqual(t, allocs, (handAllocs+c.allocs)*1.05, "allocations: %s", c.name)
