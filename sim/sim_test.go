@@ -23,7 +23,7 @@ var (
 	forFlag    = flag.Duration("for", 0, "how long Soak runs; 0: not at all")
 	seedFlag   = flag.Uint64("seed", 0, "the first seed of Soak; 0: a fresh one, which is printed")
 	stopFlag   = flag.Bool("stop", false, "Soak ends when a rule was broken")
-	themesFlag = flag.String("themes", "", "those that Soak plays, with commas between them; empty: all")
+	themesFlag = flag.String("themes", "", "those that are played, with commas between them; empty: all")
 )
 
 const (
@@ -59,9 +59,17 @@ func written(t *testing.T, p *plan.Plan, events []judge.Event) string {
 	return name
 }
 
+// themes returns those that are played.
+func themes() []string {
+	if *themesFlag == "" {
+		return plan.Themes()
+	}
+	return strings.Split(*themesFlag, ",")
+}
+
 // TestThemes plays fixed seeds of each theme.
 func TestThemes(t *testing.T) {
-	for _, theme := range plan.Themes() {
+	for _, theme := range themes() {
 		for seed := range uint64(fixed) {
 			require.NotZero(t, play(t, theme, 1+seed).Grants)
 		}
@@ -89,10 +97,7 @@ func TestSoak(t *testing.T) {
 	if *forFlag == 0 {
 		t.Skip("it runs for as long as -for says")
 	}
-	themes, seed := plan.Themes(), *seedFlag
-	if *themesFlag != "" {
-		themes = strings.Split(*themesFlag, ",")
-	}
+	themes, seed := themes(), *seedFlag
 	if seed == 0 {
 		seed = 1 + rand.Uint64N(1<<40)
 	}
