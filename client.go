@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A clientKind says where a client keeps its keys.
@@ -85,4 +87,12 @@ func nodeName(client redis.UniversalClient, i int) string {
 		return all[0]
 	}
 	return fmt.Sprint("node ", i)
+}
+
+// check refuses a key whose companions would be in another slot of a cluster.
+func (k clientKind) check(key string) error {
+	if k == cluster && strings.Contains(wire.SlotTag(key), "}") { // it would end the tag of a companion early
+		return invalid("key %q: with a } but no hash tag, its companion keys cannot be in its cluster slot", key)
+	}
+	return nil
 }

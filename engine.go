@@ -141,9 +141,9 @@ func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, e
 }
 
 // Adopt proves the token by extending the lock.
-func (e *engine) Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error) {
+func (e *engine) Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error) {
 	return e.call(ctx, "adopt", key, opts, func(ctx context.Context, r *request) (*Lock, error) {
-		return e.adopt(ctx, r, token)
+		return e.adopt(ctx, r, string(token))
 	})
 }
 
@@ -238,8 +238,9 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 		return Status{}, wrap("inspect", key, got.err)
 	}
 	st := cmp.Or(got.status, &Status{})
-	st.Owner, st.Since = wire.Owner(st.Token), wire.MadeAt(st.Token)
-	if wire.IsKeeper(st.Token) {
+	token := string(st.Token)
+	st.Owner, st.Since = wire.Owner(token), wire.MadeAt(token)
+	if wire.IsKeeper(token) {
 		st.Token = ""
 	}
 	if st.Held {
@@ -265,10 +266,10 @@ func (e *engine) MinHold(
 		return nil, 0, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
-	if got.err != nil || got.status == nil || !wire.IsKeeper(got.status.Token) {
+	if got.err != nil || got.status == nil || !wire.IsKeeper(string(got.status.Token)) {
 		return nil, 0, wrap("inspect", key, got.err)
 	}
-	kept := e.identity(r, got.status.Token)
+	kept := e.identity(r, string(got.status.Token))
 	back := params{identity: &kept, timeout: r.cfg.timeout(), began: clock.MonoNow()}
 	return func(ctx context.Context) error {
 		got, _ := e.run(ctx, toRelease, &back, ignored)

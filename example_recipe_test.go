@@ -403,7 +403,7 @@ func resume(ctx context.Context, locker redlatch.Locker, key, file string) (*red
 		return nil, err
 	}
 	if len(token) > 0 {
-		lock, err := locker.Adopt(ctx, key, string(token))
+		lock, err := locker.Adopt(ctx, key, redlatch.Token(token))
 		if !errors.Is(err, redlatch.ErrLost) {
 			return lock, err
 		}

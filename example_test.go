@@ -79,7 +79,7 @@ func ExampleNewSetNXPX() {
 	must(err)
 	lock := granted(locker.TryLock(ctx, "stock"))
 	fmt.Println(lock.Key(), "is kept as shop:stock:", client.Exists(ctx, "shop:stock").Val() == 1)
-	fmt.Println("its value is the token:", client.Get(ctx, "shop:stock").Val() == lock.Token())
+	fmt.Println("its value is the token:", client.Get(ctx, "shop:stock").Val() == string(lock.Token()))
 
 	_, err = locker.TryLock(ctx, "stock")
 	fmt.Println(err)
@@ -159,7 +159,7 @@ func ExampleLock_Context() {
 	// redlatch: unlock "report": lock lost: the key is gone: expired, deleted or evicted
 }
 
-// Inspect shows who holds a key and who waits, for people and dashboards. Do not show Status.Token: it is a secret.
+// Inspect shows who holds a key and who waits, for people and dashboards. Status.Token is a secret, and prints as "…".
 func ExampleLocker_Inspect() {
 	_, client, end := embedded()
 	defer end()

@@ -71,3 +71,8 @@ func (e *engine) String() string {
 	slices.Sort(text)
 	return e.name + strings.Join(text, "")
 }
+
+// Format prints what String returns, whatever the verb is.
+func (e *engine) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), e.String())
+}

@@ -127,44 +127,14 @@ type Locker interface {
 	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalid, or
 	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum,
 	// ErrNotReplicated, or an error of Redis or ctx, the lock is not released and may last longer.
-	Adopt(ctx context.Context, key, token string, opts ...Option) (*Lock, error)
+	Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
-	// arrives, so it cannot protect a critical section. Status.Token is a secret: whoever knows it
-	// can release the lock.
+	// arrives, so it cannot protect a critical section.
 	//
 	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalid, ErrUnavailable,
 	// ErrNoQuorum with [NewRedlock], or an error of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
-}
-
-// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
-// first.
-type Status struct {
-	Held   bool
-	Writer bool   // the holder is a writer of NewReadWrite
-	Token  string // of the holder, a secret
-	Owner  string // of the holder, see WithOwner; may be empty
-	// Since is when the holder began to ask for the lock, by the clock of its process: most often
-	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
-	// unknown, as for a client of another library.
-	Since   time.Time
-	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
-	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
-	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and
-	// with strategies whose waiters poll.
-	Queue   []Waiter
-	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
-}
-
-// longestQueue bounds Status.Queue.
-const longestQueue = 100
-
-// A Waiter is a line in the queue for a key. That of a process that has died may stay until it
-// would be served.
-type Waiter struct {
-	Owner  string        // see WithOwner
-	Waited time.Duration // so far, by its first caller
 }
 
 // A Lock is a lock that a [Locker] granted. Its methods are safe for concurrent use by multiple
@@ -182,15 +152,13 @@ type Lock struct {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.handle.lease.attempt.request.key }
 
-// Token returns the proof of ownership that Redis keeps: a UUID of version 7, which has the time
-// when it was made, after the name of [WithOwner] if there is one. That of a writer of
-// [NewReadWrite] begins with an exclamation mark. It is a secret: whoever knows it can
-// [Locker.Adopt] the lock. If Token was called and the lock is lost, Unlock leaves the key alone,
-// since another handle may hold it by the token.
+// Token returns the proof of ownership that Redis keeps. Whoever knows it can [Locker.Adopt] the
+// lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle
+// may hold it by the token.
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If
 // it has passed the lock on, Token returns "".
-func (k *Lock) Token() string { return k.handle.reveal() }
+func (k *Lock) Token() Token { return Token(k.handle.reveal()) }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected
 // resource refuse numbers below the highest it has seen. Compare the fences of one key only. The

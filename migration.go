@@ -135,7 +135,7 @@ func (k *Lock) join(
 	return lock, err
 }
 
-func (m *migration) Adopt(_ context.Context, key, _ string, _ ...Option) (*Lock, error) {
+func (m *migration) Adopt(_ context.Context, key string, _ Token, _ ...Option) (*Lock, error) {
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 

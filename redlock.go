@@ -146,7 +146,7 @@ func readVoteOfRelease(r node.Reply) reply {
 func readHolder(r node.Reply) reply {
 	got := readInspect(r)
 	if got.err == nil {
-		got.holder, got.left = got.status.Token, got.status.TTL
+		got.holder, got.left = string(got.status.Token), got.status.TTL
 	}
 	return got
 }
@@ -261,7 +261,7 @@ func (o *quorumOp) reply() reply {
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
 	case o.op == toInspect && got.err == nil && agreed:
-		got.status = &Status{Held: true, Token: holder, TTL: o.Left()}
+		got.status = &Status{Held: true, Token: Token(holder), TTL: o.Left()}
 	case o.op == toAcquire && got.err != nil:
 		got.holder, got.left, got.split = holder, o.Left(), o.Result == quorum.Refused && !agreed
 	}

@@ -156,7 +156,7 @@ func readInspect(r node.Reply) reply {
 	fields, left := r.Value.([]any), n[0]
 	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1])}
 	if token, ok := fields[0].(string); ok && left != -2 {
-		st.Held, st.Token, st.TTL = true, token, clock.Milliseconds(left)
+		st.Held, st.Token, st.TTL = true, Token(token), clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
 		}

@@ -85,6 +85,9 @@ func (s *setNXPX) keyOf(prefix, key string) (string, error) {
 	return name, s.kind.check(name)
 }
 
+// register is the name of the register as a word of a command.
+var register any = wire.Register
+
 // registerOf returns what stands before wire.Register in the name of the register.
 func (s *setNXPX) registerOf(prefix, name string) string {
 	if s.kind == cluster {
@@ -134,7 +137,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 func (s *setNXPX) readInspect(r node.Reply) reply {
 	got := readInspect(r)
 	if got.err == nil {
-		got.status.Writer = s.limit > 0 && strings.HasPrefix(got.status.Token, wire.WriterMark)
+		got.status.Writer = s.limit > 0 && strings.HasPrefix(string(got.status.Token), wire.WriterMark)
 	}
 	return got
 }

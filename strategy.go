@@ -70,6 +70,20 @@ type traits struct {
 // several reports whether a key can have several holders.
 func (t *traits) several() bool { return t.shares || t.reads || t.writes }
 
+// names are those in Redis of a lock and of its companion keys.
+type names struct {
+	lock string // with the prefix
+	at   words
+}
+
+// words are the names as words of commands, which are strings. Those that the strategy has none
+// of are nil. They are made when something is to be sent: most callers of a hot key send nothing.
+type words struct {
+	key    any
+	fences any // the register or counter of its fences
+	others any // their queue, or with a quorum the mark that others want the lock
+}
+
 // An identity says which lock an operation is about, by which token.
 type identity struct {
 	*names

@@ -75,7 +75,7 @@ func TestRedlockAndRedsyncExcludeEachOtherOnAQuorum(t *testing.T) {
 	err = q.their.NewMutex(key).TryLock()
 	var taken *redsync.ErrTaken
 	require.True(t, errors.As(err, &taken), "%v", err)
-	require.GreaterOrEqual(t, q.holders(t, key, lock.Token()), 3)
+	require.GreaterOrEqual(t, q.holders(t, key, string(lock.Token())), 3)
 	require.NoError(t, lock.Err())
 	require.NoError(t, lock.Unlock(t.Context()))
 
@@ -89,7 +89,7 @@ func TestNeitherOfRedlockAndRedsyncDeletesTheLockOfTheOther(t *testing.T) {
 	const key = "orders:42"
 	lock, err := q.ours.TryLock(t.Context(), key, redlatch.WithoutRenewal())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return q.holders(t, key, lock.Token()) == 5 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return q.holders(t, key, string(lock.Token())) == 5 }, 5*time.Second, time.Millisecond)
 	q.del(t, key)
 	mutex := q.their.NewMutex(key)
 	require.NoError(t, mutex.TryLock())
@@ -99,11 +99,11 @@ func TestNeitherOfRedlockAndRedsyncDeletesTheLockOfTheOther(t *testing.T) {
 	q.del(t, key)
 	lock, err = q.ours.TryLock(t.Context(), key)
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return q.holders(t, key, lock.Token()) == 5 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return q.holders(t, key, string(lock.Token())) == 5 }, 5*time.Second, time.Millisecond)
 	ok, err := mutex.Unlock()
 	require.False(t, ok)
 	require.Error(t, err)
-	require.Equal(t, 5, q.holders(t, key, lock.Token()))
+	require.Equal(t, 5, q.holders(t, key, string(lock.Token())))
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 

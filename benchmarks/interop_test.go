@@ -20,7 +20,7 @@ func TestLockOfAPeerExcludesOursUntilItIsReleased(t *testing.T) {
 		status, err := s.ours.Inspect(t.Context(), s.key)
 		require.NoError(t, err)
 		require.True(t, status.Held)
-		require.Equal(t, theirs.value, status.Token)
+		require.Equal(t, theirs.value, string(status.Token))
 		require.Equal(t, theirs.value, s.value(t))
 
 		require.NoError(t, theirs.give(t.Context()))
@@ -35,7 +35,7 @@ func TestOurLockExcludesAPeerUntilItIsReleased(t *testing.T) {
 		lock, err := s.ours.TryLock(t.Context(), s.key)
 		require.NoError(t, err)
 		s.requireRefused(t)
-		require.Equal(t, lock.Token(), s.value(t))
+		require.Equal(t, string(lock.Token()), s.value(t))
 		require.NoError(t, lock.Extend(t.Context(), time.Minute))
 
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -66,7 +66,7 @@ func TestLostLockOfAPeerLeavesOursAlone(t *testing.T) {
 		require.NoError(t, err)
 
 		require.Error(t, theirs.give(t.Context()))
-		require.Equal(t, lock.Token(), s.value(t))
+		require.Equal(t, string(lock.Token()), s.value(t))
 		require.NoError(t, lock.Err())
 		require.NoError(t, lock.Unlock(t.Context()))
 	})

@@ -120,7 +120,9 @@ func (l *locker) TryLock(ctx context.Context, key string, opts ...redlatch.Optio
 }
 
 // Adopt calls Adopt of the embedded Locker in a span.
-func (l *locker) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+func (l *locker) Adopt(
+	ctx context.Context, key string, token redlatch.Token, opts ...redlatch.Option,
+) (*redlatch.Lock, error) {
 	opts = l.withHooks(ctx, opts, nil)
 	return l.traced(ctx, "adopt", key, func(ctx context.Context) (*redlatch.Lock, error) {
 		return l.Locker.Adopt(ctx, key, token, opts...)

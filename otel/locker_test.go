@@ -499,7 +499,7 @@ func TestTokenIsRecordedNowhere(t *testing.T) {
 // spy reports the arguments of each call to called.
 type spy struct {
 	redlatch.Locker
-	called func(op string, ctx context.Context, key, token string, opts int)
+	called func(op string, ctx context.Context, key string, token redlatch.Token, opts int)
 }
 
 func (s spy) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
@@ -512,7 +512,9 @@ func (s spy) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (
 	return s.Locker.TryLock(ctx, key, opts...)
 }
 
-func (s spy) Adopt(ctx context.Context, key, token string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+func (s spy) Adopt(
+	ctx context.Context, key string, token redlatch.Token, opts ...redlatch.Option,
+) (*redlatch.Lock, error) {
 	s.called("adopt", ctx, key, token, len(opts))
 	return s.Locker.Adopt(ctx, key, token, opts...)
 }
@@ -531,15 +533,15 @@ func TestCallsPassThrough(t *testing.T) {
 	require.NoError(t, err)
 	var calls []string
 	var last context.Context
-	l, err := redlatchotel.Locker(spy{inside, func(op string, ctx context.Context, key, token string, opts int) {
-		calls, last = append(calls, fmt.Sprint(op, " ", key, " ", token, opts)), ctx
+	l, err := redlatchotel.Locker(spy{inside, func(op string, ctx context.Context, key string, token redlatch.Token, opts int) {
+		calls, last = append(calls, fmt.Sprint(op, " ", key, " ", string(token), opts)), ctx
 	}}, b.opts...)
 	require.NoError(t, err)
 
 	lock, err := l.TryLock(t.Context(), "a", redlatch.WithOwner("one"))
 	require.NoError(t, err)
 	token := lock.Token()
-	require.True(t, strings.HasPrefix(token, "one/"))
+	require.True(t, strings.HasPrefix(string(token), "one/"))
 	require.Equal(t, b.span(t, "lock try").SpanContext().SpanID(), trace.SpanContextFromContext(last).SpanID())
 	_, err = l.TryLock(t.Context(), "a", redlatch.WithoutRenewal(), redlatch.WithTTL(time.Second))
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
@@ -549,7 +551,7 @@ func TestCallsPassThrough(t *testing.T) {
 	status, err := l.Inspect(t.Context(), "a")
 	require.NoError(t, err)
 	require.Equal(t, token, status.Token)
-	require.Equal(t, []string{"try lock a 2", "try lock a 3", "adopt a " + token + "1", "inspect a 0"}, calls)
+	require.Equal(t, []string{"try lock a 2", "try lock a 3", "adopt a " + string(token) + "1", "inspect a 0"}, calls)
 	require.NoError(t, lock.Unlock(t.Context()))
 
 	var none context.Context

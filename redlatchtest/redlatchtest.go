@@ -233,9 +233,9 @@ func (l *Locker) Steal(key string) {
 	err := l.put(ctx, l.prefix+key, token)
 	var lock *redlatch.Lock
 	if err == nil {
-		lock, err = l.other.Adopt(ctx, key, token)
+		lock, err = l.other.Adopt(ctx, key, redlatch.Token(token))
 	}
-	if err == nil && l.permits && lock.Token() != token { // a reader has adopted it by a permit of its own
+	if err == nil && l.permits && string(lock.Token()) != token { // a reader has adopted it by a permit of its own
 		err = l.direct.ZRem(ctx, l.prefix+key, token).Err()
 	}
 	if err != nil {

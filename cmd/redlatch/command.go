@@ -48,7 +48,7 @@ func exitOfStart(err error) int {
 // start starts the command, with lock in its environment. It must run in the main goroutine.
 func (c *command) start(lock *redlatch.Lock) error {
 	c.cmd.Env = append(os.Environ(),
-		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+lock.Token(),
+		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+string(lock.Token()),
 		"REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10))
 	c.cmd.SysProcAttr = attributes()
 	// Linux kills the command when the thread that started it ends. The thread of the main

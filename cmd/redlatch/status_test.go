@@ -37,8 +37,8 @@ func TestStatusShowsHolders(t *testing.T) {
 
 		p = start(t, redlatchCmd(t, s.url, "status", "-json", "k", "none"))
 		line := p.line()
-		require.NotContains(t, line, lock.Token())
-		require.NotContains(t, line, lock.Token()[len("other/"):])
+		require.NotContains(t, line, string(lock.Token()))
+		require.NotContains(t, line, string(lock.Token())[len("other/"):])
 		var got map[string]any
 		require.NoError(t, json.Unmarshal([]byte(line), &got))
 		require.Greater(t, got["ttl_ns"], float64(59*time.Minute))

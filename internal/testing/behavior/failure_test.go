@@ -45,7 +45,7 @@ func TestHolderIsNamed(t *testing.T) {
 			require.Equal(t, want, st.Owner)
 		}
 		lock := mustLock(t, w.locker(t, longTTL, redlatch.WithOwner("Zürich 7/pid 12"), redlatch.WithoutRenewal()), "k")
-		require.True(t, strings.HasPrefix(strings.TrimPrefix(lock.Token(), "!"), "Zürich 7/pid 12/"))
+		require.True(t, strings.HasPrefix(strings.TrimPrefix(string(lock.Token()), "!"), "Zürich 7/pid 12/"))
 		owner("Zürich 7/pid 12")
 		_, err := w.locker(t).TryLock(t.Context(), "k")
 		requireHeld(err, "Zürich 7/pid 12", time.Hour)
@@ -61,7 +61,7 @@ func TestHolderIsNamed(t *testing.T) {
 		time.Sleep(time.Second)
 		switch next := "b/" + uuid.NewString(); w.name { // the key changes hands
 		case "Semaphore", "Write":
-			w.Direct.ZRem(t.Context(), "k", lock.Token())
+			w.Direct.ZRem(t.Context(), "k", string(lock.Token()))
 			w.Direct.ZAdd(t.Context(), "k", redis.Z{Score: float64(ahead.Now().Add(20 * time.Minute).UnixMicro()), Member: next})
 		case "LegacySetNX":
 			w.Direct.Set(t.Context(), "k", ahead.Now().Add(20*time.Minute).Unix(), 0)
@@ -301,7 +301,7 @@ func TestHooksAndLogs(t *testing.T) {
 		require.Len(t, call.all(), 1)
 		require.Equal(t, []string{"k", "k2", "k3", "k2", "k3"}, orderOf(all.all()))
 		for _, lock := range []*redlatch.Lock{released, lost, unconfirmed} {
-			secret := strings.TrimPrefix(lock.Token(), "api-7/")
+			secret := strings.TrimPrefix(string(lock.Token()), "api-7/")
 			require.NotContains(t, log.String(), secret)
 			require.NotContains(t, fmt.Sprintf("%+v", all.all()), secret)
 		}

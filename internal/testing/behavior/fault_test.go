@@ -45,7 +45,7 @@ func TestResentAcquireIsReleasedTwice(t *testing.T) {
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 			link.lose(1)
 			lock := mustLock(t, l, "k")
-			token := lock.Token()
+			token := string(lock.Token())
 			time.Sleep(60 * time.Millisecond)
 			var sends atomic.Int64
 			link.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {

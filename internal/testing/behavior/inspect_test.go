@@ -62,7 +62,7 @@ func TestInspectNamesTheWaiters(t *testing.T) {
 func TestInspectNamesAHundredWaiters(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		queue := map[string]string{"SetNXPX": "{k}:queue:k", "Semaphore": "{k}:permits:k", "Write": "{k}:permits:k"}[w.name]
-		token := mustLock(t, w.locker(t), "k").Token()
+		token := string(mustLock(t, w.locker(t), "k").Token())
 		for i := range 150 {
 			entry := redis.Z{Score: float64(ahead.Now().UnixMicro() + int64(i) - 1e6), Member: fmt.Sprintf("2000 away w %d/%s", i, token[len(token)-36:])}
 			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, entry).Err())

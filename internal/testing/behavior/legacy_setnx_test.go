@@ -50,7 +50,7 @@ func TestLegacyWireIsThePages(t *testing.T) {
 			require.GreaterOrEqual(t, stamp, there.Unix()+seconds+1)
 			require.LessOrEqual(t, stamp, ahead.Now().Unix()+seconds+1)
 			require.Equal(t, map[string]string{
-				"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": lock.Token(), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
+				"k": strconv.FormatInt(stamp, 10), "{k}:owner:k": string(lock.Token()), "{k}:stamp:k": strconv.FormatInt(stamp, 10),
 			}, everything(t, s))
 			require.Equal(t, time.Duration(-1), s.Direct.TTL(t.Context(), "k").Val())
 			trusted := time.Duration(seconds)*time.Second*99/100 - 2*time.Millisecond

@@ -69,9 +69,9 @@ func TestKeptKeyIsNobodysLock(t *testing.T) {
 		if w.name == "Semaphore" || w.name == "Write" {
 			value = w.Direct.ZRange(t.Context(), "k", 0, 0).Val()[0]
 		}
-		require.NotEqual(t, lock.Token(), value)
+		require.NotEqual(t, string(lock.Token()), value)
 		require.ErrorIs(t, other.Extend(t.Context(), time.Minute), redlatch.ErrLost)
-		for _, token := range []string{lock.Token(), value} {
+		for _, token := range []redlatch.Token{lock.Token(), redlatch.Token(value)} {
 			_, err = l.Adopt(t.Context(), "k", token)
 			requireOnly(t, err, redlatch.ErrLost)
 		}

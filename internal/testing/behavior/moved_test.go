@@ -32,10 +32,10 @@ func TestFollowersAreToldWhoLeads(t *testing.T) {
 				time.Sleep(3 * time.Second)
 				require.Equal(t, "leader 0", holder(waits.all()[0]))
 				for i := 1; i <= 3; i++ {
-					next, token := w.locker(t, redlatch.WithOwner(fmt.Sprint("leader ", i))), lock.Token()
+					next, token := w.locker(t, redlatch.WithOwner(fmt.Sprint("leader ", i))), string(lock.Token())
 					require.NoError(t, w.Direct.Set(t.Context(), "k", fmt.Sprint("leader ", i, "/", token[len(token)-36:]), time.Minute).Err())
 					var err error
-					lock, err = next.Adopt(t.Context(), "k", w.Direct.Get(t.Context(), "k").Val())
+					lock, err = next.Adopt(t.Context(), "k", redlatch.Token(w.Direct.Get(t.Context(), "k").Val()))
 					require.NoError(t, err)
 					time.Sleep(5 * time.Second) // of the bubble
 					require.Len(t, moves.all(), i, "once")

@@ -350,7 +350,7 @@ func TestAdoptedReaderHasAPermitOfItsOwn(t *testing.T) {
 		requireHolders(t, read, 2)
 		unlock(t, a, b)
 		require.NoError(t, adopted.Err())
-		for _, token := range []string{a.Token(), b.Token(), "", "!" + a.Token()} {
+		for _, token := range []redlatch.Token{a.Token(), b.Token(), "", "!" + a.Token()} {
 			_, err = read2.Adopt(t.Context(), "k", token)
 			require.Error(t, err)
 		}

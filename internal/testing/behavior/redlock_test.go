@@ -388,7 +388,7 @@ func TestNodeReleasesAResentAcquireTwice(t *testing.T) {
 			return io.EOF
 		})
 		lock := mustLock(t, l, "k")
-		token := lock.Token()
+		token := string(lock.Token())
 		require.NoError(t, lock.Unlock(t.Context()))
 		require.NoError(t, s.Direct.Set(t.Context(), "k", token, time.Minute).Err(), "the first send")
 		time.Sleep(time.Second + time.Millisecond)

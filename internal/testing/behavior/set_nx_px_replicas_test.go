@@ -34,7 +34,7 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	l := newLocker(t, client, longTTL, inVain)
 	for range 5 {
 		lock := mustLock(t, l, "k", patiently)
-		require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
+		require.Equal(t, string(lock.Token()), copied.Get(t.Context(), "k").Val())
 		adopted, err := l.Adopt(t.Context(), "k", lock.Token(), patiently)
 		require.NoError(t, err)
 		require.NoError(t, adopted.Unlock(t.Context()))
@@ -57,7 +57,7 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	_, err = l.Adopt(t.Context(), "k", holder.Token())
 	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
 	require.NoError(t, holder.Err())
-	require.Equal(t, holder.Token(), client.Get(t.Context(), "k").Val(), "the other handle still has the lock")
+	require.Equal(t, string(holder.Token()), client.Get(t.Context(), "k").Val(), "the other handle still has the lock")
 	require.NoError(t, holder.Extend(t.Context(), 3*time.Hour)) // WAIT would fail it
 	require.NoError(t, holder.Unlock(t.Context()))
 	for range 3 { // the waiter releases what no replica has confirmed, and tries again later
@@ -67,7 +67,7 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	require.Empty(t, got, "Lock returned, but no replica has confirmed the lock")
 	replica.Resume()
 	lock := await(t, got, "the replica confirms")
-	require.Equal(t, lock.Token(), copied.Get(t.Context(), "k").Val())
+	require.Equal(t, string(lock.Token()), copied.Get(t.Context(), "k").Val())
 	require.Greater(t, time.Until(lock.Until()), 59*time.Minute, "the lock has its full TTL")
 	require.NoError(t, lock.Unlock(t.Context()))
 }

@@ -90,7 +90,7 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 		require.Equal(t, holder.Token(), st.Token, step.name)
 		require.Equal(t, 1, st.Waiters, step.name)
 	}
-	require.Equal(t, holder.Token(), m.target.Get(ctx, "k").Val())
+	require.Equal(t, string(holder.Token()), m.target.Get(ctx, "k").Val())
 	require.NoError(t, holder.Unlock(ctx))
 	lock := <-got
 	require.NotNil(t, lock)

@@ -76,7 +76,7 @@ func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	select {
 	case <-renewed:
 		require.NoError(t, lock.Err())
-		require.Equal(t, lock.Token(), r.replica.Client(t).Get(t.Context(), "k").Val())
+		require.Equal(t, string(lock.Token()), r.replica.Client(t).Get(t.Context(), "k").Val())
 		require.Empty(t, next, "two owners")
 		require.NoError(t, lock.Unlock(t.Context()))
 	case <-lock.Done():

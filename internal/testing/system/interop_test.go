@@ -29,7 +29,7 @@ func TestPlainClientsShareAKey(t *testing.T) {
 			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 			st, err := l.Inspect(t.Context(), "k")
 			require.NoError(t, err)
-			require.Equal(t, "locked", st.Token)
+			require.Equal(t, redlatch.Token("locked"), st.Token)
 			got := locktest.WaitInLine(t, l, "k")
 			end()
 			begin := time.Now()

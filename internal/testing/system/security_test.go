@@ -37,8 +37,8 @@ func TestForgedMessagesGrantNothing(t *testing.T) {
 	said := (<-heard).Payload
 	lock := <-got
 	require.NotNil(t, lock)
-	require.Contains(t, said, lock.Token())
-	messages := []string{said, strings.Replace(said, lock.Token(), uuid.NewString(), 1), said[:20], "message"}
+	require.Contains(t, said, string(lock.Token()))
+	messages := []string{said, strings.Replace(said, string(lock.Token()), uuid.NewString(), 1), said[:20], "message"}
 	require.NoError(t, lock.Unlock(t.Context()))
 
 	lock = locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k")

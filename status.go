@@ -1,0 +1,72 @@
+package redlatch
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+)
+
+// A Token proves who holds a key. It is a UUID of version 7, which has the time when it was made,
+// after the name of [WithOwner] and a slash if there is a name. That of a writer of [NewReadWrite]
+// begins with an exclamation mark.
+//
+// It is a secret: whoever knows it can [Locker.Adopt] the lock, and so release it. Packages fmt,
+// log/slog and encoding/json print it as "…", also in an exported field. Package fmt cannot call the
+// methods of an unexported field, and prints the secret there. string(token) is the secret, to
+// store it or to hand it to another process.
+type Token string
+
+// String returns "…", or "" for an empty token.
+func (t Token) String() string {
+	if t == "" {
+		return ""
+	}
+	return "…"
+}
+
+// GoString returns what String does, in quotes.
+func (t Token) GoString() string { return strconv.Quote(t.String()) }
+
+// Format prints what String returns, whatever the verb is.
+func (t Token) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.String())
+}
+
+// LogValue returns what String does.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+// MarshalJSON returns what String does, in quotes.
+func (t Token) MarshalJSON() ([]byte, error) { return []byte(t.GoString()), nil }
+
+// MarshalText returns what String does, for encoders other than that of JSON.
+func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
+// first.
+type Status struct {
+	Held   bool
+	Writer bool   // the holder is a writer of NewReadWrite
+	Token  Token  // of the holder
+	Owner  string // of the holder, see WithOwner; may be empty
+	// Since is when the holder began to ask for the lock, by the clock of its process: most often
+	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
+	// unknown, as for a client of another library.
+	Since   time.Time
+	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
+	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
+	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and
+	// with strategies whose waiters poll.
+	Queue   []Waiter
+	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
+}
+
+// longestQueue bounds Status.Queue.
+const longestQueue = 100
+
+// A Waiter is a line in the queue for a key. That of a process that has died may stay until it
+// would be served.
+type Waiter struct {
+	Owner  string        // see WithOwner
+	Waited time.Duration // so far, by its first caller
+}
