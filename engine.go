@@ -79,7 +79,6 @@ func configured(s strategy, cfg config, opts []Option) (*config, error) {
 
 // request is a call of a Locker.
 type request struct {
-	key      string // as the caller named it
 	names    names
 	cfg      *config
 	started  clock.Instant
@@ -98,7 +97,7 @@ type request struct {
 
 // request checks the arguments of a call before anything is sent.
 func (e *engine) request(ctx context.Context, key string, opts []Option) (r *request, err error) {
-	r = &request{key: key, cfg: e.cfg, started: clock.Now()}
+	r = &request{names: names{key: key}, cfg: e.cfg, started: clock.Now()}
 	switch {
 	case ctx == nil:
 		return r, invalid("ctx is nil")
@@ -287,7 +286,7 @@ func (r *request) refused(e *engine, hook func(Event), n news) {
 // event describes a call that has no lock yet, after a number of attempts.
 func (r *request) event(e *engine, attempts int, err error) Event {
 	return Event{
-		Strategy: e.name, Key: r.key, Owner: r.cfg.owner, Err: err,
+		Strategy: e.name, Key: r.names.key, Owner: r.cfg.owner, Err: err,
 		Attempts: attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }

@@ -226,7 +226,7 @@ var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalid, errors
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get
 // one. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
 type QuorumError struct {
-	Op, Key string // acquire, extend, adopt, release or inspect; the key includes its prefix
+	Op, Key string // acquire, extend, adopt, release or inspect; the key as the caller named it
 	Need    int    // how many nodes had to do it
 	// Nodes holds one answer for each client, in the order of the clients: nil for done,
 	// ErrNotAcquired for held by another owner, ErrLost for not held by the lock's token, or the

@@ -213,7 +213,7 @@ func (h handle) with(ctx context.Context) context.Context {
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
 		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(a.engine) && h.status() == nil {
-			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.key)
+			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.names.key)
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ func (l *lease) conclude(by *seat) error {
 func (l *lease) fire(hook func(Event), e Event) {
 	if hook != nil {
 		a := l.attempt
-		e.Strategy, e.Key = a.engine.name, a.request.key
+		e.Strategy, e.Key = a.engine.name, a.id.key
 		e.Owner, e.Err = wire.Owner(a.id.token), asOutage(e.Err)
 		hook(e)
 	}
@@ -207,7 +207,7 @@ func (a *attempt) endKeep(at clock.Mono) {
 	token, timeout := wire.Keeper(a.id.token), a.acquire.timeout
 	// It posts a command, and ends. Nobody waits for it.
 	time.AfterFunc(at.Sub(clock.MonoNow()), func() {
-		id := identity{names: &names{lock, e.strategy.wordsOf(prefix, lock)}, token: token}
+		id := identity{names: &names{lock: lock, at: e.strategy.wordsOf(prefix, lock)}, token: token}
 		p := params{identity: &id, timeout: timeout, began: clock.MonoNow()}
 		e.strategy.do(context.Background(), toRelease, &p, &answer{came: make(chan struct{})})
 	})

@@ -150,7 +150,7 @@ type Lock struct {
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
-func (k *Lock) Key() string { return k.handle.lease.attempt.request.key }
+func (k *Lock) Key() string { return k.handle.lease.attempt.id.key }
 
 // Token returns the proof of ownership that Redis keeps. Whoever knows it can [Locker.Adopt] the
 // lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle

@@ -207,7 +207,7 @@ func WithoutQueue() Option {
 }
 
 // WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key
-// without it. The Key of [QuorumError] includes it. The default is no prefix.
+// without it. The default is no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }

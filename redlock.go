@@ -100,7 +100,7 @@ func (r *redlock) trouble(op op, p *params, since time.Duration) error {
 
 // failure returns a QuorumError that matches err and has the answers of the nodes.
 func (r *redlock) failure(op op, p *params, nodes []error, err error) error {
-	return &QuorumError{Op: string(op), Key: p.lock, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
+	return &QuorumError{Op: string(op), Key: p.key, Need: r.quorum, Nodes: nodes, names: r.names, err: err}
 }
 
 var quorumScripts = scripts{

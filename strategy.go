@@ -70,9 +70,10 @@ type traits struct {
 // several reports whether a key can have several holders.
 func (t *traits) several() bool { return t.shares || t.reads || t.writes }
 
-// names are those in Redis of a lock and of its companion keys.
+// names are those of a lock: for callers, and in Redis with its companion keys.
 type names struct {
-	lock string // with the prefix
+	key  string // as the caller named it, without the prefix
+	lock string // in Redis, with the prefix
 	at   words
 }
 

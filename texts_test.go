@@ -43,7 +43,7 @@ func TestTexts(t *testing.T) {
 	}
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
 	quorum := &QuorumError{
-		Op: "acquire", Key: "app:k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
+		Op: "acquire", Key: "k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
 		Nodes: []error{nil, &node.NoReply{Within: time.Second}, errNotWaitedFor}, err: ErrNoQuorum,
 	}
 	refused := &QuorumError{
@@ -189,7 +189,7 @@ gave up, trouble: redlatch: lock "k": gave up waiting: context deadline exceeded
 no reply: redlatch: lock "k": no reply within 1s
 no reply after trouble: redlatch: lock "k": no reply within 1s: dial tcp 10.0.0.1:6379: connect: connection refused
 still failing: redlatch: lock "k": still failing after 1s: LOADING Redis is loading the dataset in memory
-no quorum: redlatch: lock "k": no quorum of the nodes answered: acquire "app:k" needs 2 of 3 nodes; 10.0.0.1:6379: done; 10.0.0.2:6379: no reply within 1s; node 2: not waited for
+no quorum: redlatch: lock "k": no quorum of the nodes answered: acquire "k" needs 2 of 3 nodes; 10.0.0.1:6379: done; 10.0.0.2:6379: no reply within 1s; node 2: not waited for
 too slow: redlatch: lock "k": lock lost: the grant took longer than the lease lasts
 lost, gone: redlatch: extend "k": lock lost: the key is gone: expired, deleted or evicted
 lost, taken: redlatch: extend "k": lock lost: another owner has the key

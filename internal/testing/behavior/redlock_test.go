@@ -363,10 +363,12 @@ func TestSilentQuorumSaysWhatItNeeds(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err := made(redlatch.NewRedlock(clients, redlatch.WithOpTimeout(4*time.Second))).Lock(ctx, "k")
+		l := made(redlatch.NewRedlock(clients, redlatch.WithOpTimeout(4*time.Second), redlatch.WithKeyPrefix("app:")))
+		_, err := l.Lock(ctx, "k")
 		require.ErrorIs(t, err, redlatch.ErrNoQuorum)
 		var q *redlatch.QuorumError
 		require.ErrorAs(t, err, &q)
+		require.Equal(t, "k", q.Key, "as in the call")
 		require.Equal(t, []int{2, 2}, []int{q.Need, len(q.Nodes)})
 	})
 }
