@@ -13,7 +13,7 @@ import (
 // releases it when fn returns or panics. fn's ctx is a child of ctx that ends when the lock does,
 // with cause ErrLost or ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
 //
-// If l or fn is nil, the error is ErrInvalid. If Lock fails, the error matches all that
+// If l or fn is nil, or l grants a nil or a zero Lock, the error is ErrInvalid. If Lock fails, the error matches all that
 // Lock's does. If ctx has ended when the lock is granted, the error matches ctx's error and its
 // cause, unless this package returned that. In these cases fn was not called, and [WithMinHold]
 // does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
@@ -204,7 +204,7 @@ type acquirer func(Locker, context.Context, string, ...Option) (*Lock, error)
 // obtain acquires the lock for an fn of op, and names op in the error. If ctx has ended by then, fn
 // is not called.
 func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key string, opts []Option) (*Lock, error) {
-	lock, err := acquire(l, ctx, key, opts...)
+	lock, err := granted(acquire(l, ctx, key, opts...))
 	switch {
 	case err != nil:
 		return nil, wrap(op, key, err)
@@ -213,6 +213,15 @@ func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key stri
 		return nil, wrap(op, key, ctxError(ctx))
 	}
 	return lock, nil
+}
+
+// granted refuses a Lock that no Locker of this package has granted: a Locker that another package
+// made may return none, or a zero one.
+func granted(lock *Lock, err error) (*Lock, error) {
+	if err == nil && (lock == nil || lock.handle.lease == nil) {
+		return nil, invalid("the Locker returned neither an error nor a lock that was granted")
+	}
+	return lock, err
 }
 
 // hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -171,7 +172,8 @@ func ctxError(ctx context.Context) error {
 }
 
 // A HeldError describes the owner of a key when this process last asked, or if the owner is this
-// process, at the call. It matches [ErrNotAcquired]. Find it with [errors.As].
+// process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
+// [errors.As].
 type HeldError struct {
 	Owner string        // of the holder, see WithOwner; may be empty
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
@@ -201,7 +203,7 @@ func (e *HeldError) Error() string {
 }
 
 // Unwrap returns ErrNotAcquired, or a [QuorumError] that matches it.
-func (e *HeldError) Unwrap() error { return e.err }
+func (e *HeldError) Unwrap() error { return cmp.Or(e.err, ErrNotAcquired) }
 
 // heldBy returns the error of a reply to an acquire, with the known facts about the holder.
 func heldBy(got reply) error {
@@ -238,10 +240,7 @@ type QuorumError struct {
 }
 
 func (e *QuorumError) Error() string {
-	if e.err == nil { // another package made it
-		return e.answers()
-	}
-	return oneLine(e.err) + ": " + e.answers()
+	return oneLine(e.Unwrap()) + ": " + e.answers()
 }
 
 func (e *QuorumError) answers() string {
@@ -261,8 +260,21 @@ func (e *QuorumError) answers() string {
 }
 
 // Unwrap returns the one sentinel that the error matches. The error does not match those of single
-// nodes: ErrNotAcquired of one node does not mean that the lock is held.
-func (e *QuorumError) Unwrap() error { return e.err }
+// nodes: ErrNotAcquired of one node does not mean that the lock is held. Of an error that another
+// package made, it is the one that so many nodes have answered that the others are no quorum, or
+// else ErrNoQuorum.
+func (e *QuorumError) Unwrap() error {
+	if e.err != nil {
+		return e.err
+	}
+	for _, answer := range []error{ErrNotAcquired, ErrLost} {
+		others := slices.DeleteFunc(slices.Clone(e.Nodes), func(err error) bool { return errors.Is(err, answer) })
+		if len(others) < min(e.Need, len(e.Nodes)) {
+			return answer
+		}
+	}
+	return ErrNoQuorum
+}
 
 var errExpired = fmt.Errorf("%w: expired", ErrLost)
 

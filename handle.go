@@ -20,6 +20,13 @@ type handle struct {
 	number int
 }
 
+// noHandle is the handle of a zero Lock. It has left its lease.
+var noHandle = func() handle {
+	a := &attempt{engine: &engine{traits: traits{keeps: true}}, id: identity{names: &names{}}}
+	a.lease.attempt = a
+	return handle{lease: &a.lease, seat: &a.lease.first, number: -1}
+}()
+
 // A seat is the place of a handle among those that share a lease. Once the lease is no longer
 // young, it has only a weak pointer to the Lock, so that a dropped one ends.
 type seat struct {

@@ -67,6 +67,9 @@ import (
 // subscription ends by itself within two seconds after the last waiter has left, so a test that
 // looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
 // versions may add methods to this interface, so a type that wraps a Locker should embed it.
+//
+// A fake cannot make a [Lock] that is held. So let it embed a Locker of package redlatchtest, whose
+// methods grant locks and lose them, and return errors of its own, such as a [HeldError].
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later
 	// does not release the lock. Give it a deadline.
@@ -144,13 +147,23 @@ type Locker interface {
 // stops once the garbage collector has noticed, and the lock ends with its TTL. In a process whose
 // heap stays small, the collector may never run, so the lock may last as long as the process.
 // Neither a copy of the struct, nor its Context, nor its Done channel keeps it alive.
+//
+// A zero Lock is one that was released: Err returns ErrReleased.
 type Lock struct {
 	handle handle
 	from   *Lock // the lock on the other side of a migration; nil without one
 }
 
+// current returns the handle of k, or that of a lock that was released if k is zero.
+func (k *Lock) current() handle {
+	if k.handle.lease == nil {
+		return noHandle
+	}
+	return k.handle
+}
+
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
-func (k *Lock) Key() string { return k.handle.lease.attempt.id.key }
+func (k *Lock) Key() string { return k.current().lease.attempt.id.key }
 
 // Token returns the proof of ownership that Redis keeps. Whoever knows it can [Locker.Adopt] the
 // lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle
@@ -158,19 +171,22 @@ func (k *Lock) Key() string { return k.handle.lease.attempt.id.key }
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If
 // it has passed the lock on, Token returns "".
-func (k *Lock) Token() Token { return Token(k.handle.reveal()) }
+func (k *Lock) Token() Token { return Token(k.current().reveal()) }
 
 // Fence returns a fencing token: a number that grows with every grant of the key. Let the protected
 // resource refuse numbers below the highest it has seen. Compare the fences of one key only. The
 // Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one. It is 0 if
 // the strategy issues none.
-func (k *Lock) Fence() uint64 { return k.handle.fence() }
+func (k *Lock) Fence() uint64 { return k.current().fence() }
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
 // Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
 // for 2 s at most until it is extended to the TTL, after 20 ms. One that was passed on within this
 // process continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
+	if k.handle.lease == nil {
+		return time.Time{}
+	}
 	until := k.handle.lease.until()
 	if k.from != nil {
 		if old := k.from.Until(); old.Before(until) {
@@ -183,7 +199,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.handle.doneChan()
+	return k.current().doneChan()
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
@@ -192,10 +208,10 @@ func (k *Lock) Done() <-chan struct{} {
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
-			k.handle.end(err)
+			k.current().end(err)
 		}
 	}
-	return k.handle.status()
+	return k.current().status()
 }
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err.
@@ -204,9 +220,9 @@ func (k *Lock) Err() error {
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
 	for side := k; side != nil; side = side.from {
-		parent = side.handle.with(parent) //nolint:fatcontext // few
+		parent = side.current().with(parent) //nolint:fatcontext // few
 	}
-	return k.handle.context(parent)
+	return k.current().context(parent)
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold].
@@ -232,7 +248,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 		}
 	}
 	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
-	return wrap("extend", k.Key(), k.handle.extend(ctx, ttl))
+	return wrap("extend", k.Key(), k.current().extend(ctx, ttl))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
@@ -265,7 +281,7 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return wrap("unlock", k.Key(), invalid("UnlockAfter(%v): negative", d))
 	}
 	for side := k; side != nil && d > 0; side = side.from {
-		if e := side.handle.lease.attempt.engine; !e.keeps {
+		if e := side.current().lease.attempt.engine; !e.keeps {
 			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, e.name, errors.ErrUnsupported)
 			return wrap("unlock", k.Key(), err)
 		}
@@ -283,7 +299,7 @@ func (k *Lock) discard(ctx context.Context) {
 // dropMinHold drops the minimum hold, since nothing was begun under the lock.
 func (k *Lock) dropMinHold() {
 	for side := k; side != nil; side = side.from {
-		side.handle.dropMinHold()
+		side.current().dropMinHold()
 	}
 }
 
@@ -294,11 +310,11 @@ func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 		ctx = context.Background()
 	}
 	if k.from == nil {
-		return wrap("unlock", k.Key(), k.handle.release(ctx, after))
+		return wrap("unlock", k.Key(), k.current().release(ctx, after))
 	}
 	_ = k.Err() // the other side may have ended
 	var err error
-	guarded(func() { err = k.handle.release(ctx, after) }, func() { _ = k.from.unlock(ctx, after) })
+	guarded(func() { err = k.current().release(ctx, after) }, func() { _ = k.from.unlock(ctx, after) })
 	err = wrap("unlock", k.Key(), err)
 	if !errors.Is(err, ErrReleased) { // else another call releases both sides
 		if old := k.from.unlock(ctx, after); err == nil {

@@ -78,9 +78,9 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	if err := m.check(ctx, key, opts); err != nil {
 		return nil, wrap("try lock", key, err)
 	}
-	old, err := m.from.TryLock(ctx, key, opts...)
+	old, err := granted(m.from.TryLock(ctx, key, opts...))
 	if err != nil {
-		return nil, err
+		return nil, wrap("try lock", key, err)
 	}
 	lock, err := old.join(ctx, m.to.TryLock, key, opts)
 	if err != nil {
@@ -100,9 +100,9 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		return nil, wrap("lock", key, err)
 	}
 	for {
-		old, err := m.from.Lock(ctx, key, opts...)
+		old, err := granted(m.from.Lock(ctx, key, opts...))
 		if err != nil {
-			return nil, err
+			return nil, wrap("lock", key, err)
 		}
 		lock, err := old.join(old.Context(ctx), m.to.Lock, key, opts)
 		if err == nil {
@@ -131,7 +131,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 func (k *Lock) join(
 	ctx context.Context, acquire func(context.Context, string, ...Option) (*Lock, error), key string, opts []Option,
 ) (lock *Lock, err error) {
-	guarded(func() { lock, err = acquire(ctx, key, opts...) }, func() { k.discard(ctx) })
+	guarded(func() { lock, err = granted(acquire(ctx, key, opts...)) }, func() { k.discard(ctx) })
 	return lock, err
 }
 
@@ -192,8 +192,8 @@ func (k *Lock) joinTo(old *Lock) error {
 
 // link ends k when other is lost.
 func link(other, k *Lock) {
-	ended := other.handle.context(context.Background())
-	h := k.handle                     // without k, so that a dropped one ends
+	ended := other.current().context(context.Background())
+	h := k.current()                  // without k, so that a dropped one ends
 	context.AfterFunc(ended, func() { // it runs once, when other ends
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {
 			h.end(err)

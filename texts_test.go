@@ -179,7 +179,7 @@ refused by a caller of the Locker: redlatch: lock "k": held by another caller of
 refused by a caller of the Locker with a name: redlatch: lock "k": held by "api-7", a caller of this Locker
 refused by an owner: redlatch: lock "k": held by "api-7/pid 12"
 refused by a quorum: redlatch: lock "k": held by another owner: acquire "k" needs 1 of 1 nodes; 10.0.0.1:6379: held by another owner
-a QuorumError of another package: acquire "k" needs 1 of 1 nodes; node 0: done
+a QuorumError of another package: no quorum of the nodes answered: acquire "k" needs 1 of 1 nodes; node 0: done
 refused by a split quorum: redlatch: lock "k": the nodes name no common owner: acquire "k" needs 2 of 2 nodes; node 0: held by another owner; node 1: done
 refused by the last owner: redlatch: lock "k": its last owner keeps others out
 gave up, nothing was sent: redlatch: lock "k": gave up waiting: context canceled: nothing was sent

@@ -94,6 +94,9 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	l.runs = append(l.runs, r) // before the grant, since another job may be refused by it before TryLock returns
 	l.mu.Unlock()
 	lock, err := l.redlatch.TryLock(ctx, keyPrefix+name, l.opts...)
+	if err == nil && lock == nil {
+		err = errNoLock
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.lock, r.until, r.ended = lock, time.Now().Add(l.minHold), err != nil
@@ -108,6 +111,9 @@ func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	}
 	return nil, err
 }
+
+// errNoLock is the error for a fake that grants nothing.
+var errNoLock = fmt.Errorf("%w: the Locker returned neither an error nor a lock", redlatch.ErrInvalid)
 
 // A run is one run of a job, from the call of Lock on.
 type run struct {

@@ -357,3 +357,16 @@ func TestEachTickRunsOnceOnRedis(t *testing.T) {
 	f.stop(t)
 	require.Empty(t, ran)
 }
+
+// none is a fake that grants nothing, without an error.
+type none struct{ redlatch.Locker }
+
+func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) { return nil, nil }
+
+// TestNilLockOfAFakeIsRefused: gocron would panic with it.
+func TestNilLockOfAFakeIsRefused(t *testing.T) {
+	l, err := redlatchgocron.NewLocker(none{redlatchtest.NewLocker(t)}, 0)
+	require.NoError(t, err)
+	_, err = l.Lock(t.Context(), "job")
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
+}

@@ -576,3 +576,19 @@ func TestWatchedLockCanBeForgotten(t *testing.T) {
 		return len(work.(sdktrace.ReadOnlySpan).Events()) == 1
 	}, time.Minute, 5*time.Millisecond, "renewed although nobody has it")
 }
+
+// none is a fake that grants nothing, without an error.
+type none struct{ redlatch.Locker }
+
+func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) { return nil, nil }
+
+// TestNilLockOfAFakePassesThrough: Do refuses it.
+func TestNilLockOfAFakePassesThrough(t *testing.T) {
+	b := newLab(t)
+	l, err := redlatchotel.Locker(none{b.locker(t, nil, nil)}, b.opts...)
+	require.NoError(t, err)
+	lock, err := l.TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	require.Nil(t, lock)
+	require.ErrorIs(t, redlatch.TryDo(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error { return nil }), redlatch.ErrInvalid)
+}

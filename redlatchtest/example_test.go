@@ -105,3 +105,22 @@ func TestReportKeepsItsLock(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 }
+
+// vip is a fake: it grants no cart to anybody but those of one shop.
+type vip struct {
+	*redlatchtest.Locker
+	shop string
+}
+
+func (v vip) TryLock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {
+	if key != "cart:"+v.shop {
+		return nil, &redlatch.HeldError{Owner: "bob"}
+	}
+	return v.Locker.TryLock(ctx, key, opts...)
+}
+
+func TestFakeDecidesItself(t *testing.T) {
+	h := handler(vip{redlatchtest.NewLocker(t), "7"})
+	require.Equal(t, http.StatusOK, post(h, "/carts/7/payment"))
+	require.Equal(t, http.StatusConflict, post(h, "/carts/8/payment"))
+}

@@ -18,6 +18,12 @@
 //	Redis cannot be reached           Disconnect
 //	Redis can be reached again        Reconnect
 //
+// # Fakes
+//
+// A fake that decides itself what to answer embeds a [*Locker]: that grants locks which are held, and
+// loses them. A zero [redlatch.Lock] counts as released. To refuse, return an error such as
+// &redlatch.HeldError{Owner: "bob"}, which matches [redlatch.ErrNotAcquired].
+//
 // # Time
 //
 // Keys expire and locks are renewed by the clock of the test. In a bubble of [testing/synctest] an
