@@ -239,7 +239,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	st := cmp.Or(got.status, &Status{})
 	token := string(st.Token)
 	st.Owner, st.Since = wire.Owner(token), wire.MadeAt(token)
-	if wire.IsKeeper(token) {
+	if st.Kept = wire.IsKeeper(token); st.Kept {
 		st.Token = ""
 	}
 	if st.Held {

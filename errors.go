@@ -175,18 +175,21 @@ func ctxError(ctx context.Context) error {
 // process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
 // [errors.As].
 type HeldError struct {
-	Owner string        // of the holder, see WithOwner; may be empty
+	Owner string // of the holder, see WithOwner; may be empty
+	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
+	Since time.Time
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
+	// Kept is set if nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out.
+	Kept bool
 
 	ours bool  // the owner is a caller of the same line
-	kept bool  // the last owner keeps others out
-	err  error // ErrNotAcquired, or a QuorumError that matches it
+	err  error // a QuorumError that matches ErrNotAcquired; nil: there is none
 }
 
 func (e *HeldError) Error() string {
 	text := "held by another owner"
 	switch {
-	case e.kept:
+	case e.Kept:
 		text = "its last owner keeps others out"
 	case e.Owner != "" && e.ours:
 		text = fmt.Sprintf("held by %q, a caller of this Locker", e.Owner)
@@ -210,7 +213,9 @@ func heldBy(got reply) error {
 	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
-	return &HeldError{Owner: wire.Owner(got.holder), TTL: got.left, kept: wire.IsKeeper(got.holder), err: got.err}
+	return &HeldError{
+		Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder), err: got.err,
+	}
 }
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed, for

@@ -144,10 +144,11 @@ func ExampleLock_UnlockAfter() {
 			}
 			return lock.UnlockAfter(ctx, 23*time.Hour) // from now on, a little less than a day
 		})
-		if errors.Is(err, redlatch.ErrNotAcquired) {
-			return nil // another host makes it, or it was made
+		var held *redlatch.HeldError
+		if errors.As(err, &held) && held.Kept {
+			return nil // it was made
 		}
-		return err
+		return err // ErrNotAcquired: another host makes it now, and may fail
 	}
 
 	for range 3 {
@@ -160,6 +161,49 @@ func ExampleLock_UnlockAfter() {
 	// <nil> 2
 	// <nil> 2
 	// <nil> 3
+}
+
+var (
+	errDone = errors.New("an earlier request has done it")
+	errRuns = errors.New("an earlier request is under way")
+)
+
+// once runs work once a day for a key. It returns errDone if an earlier request has succeeded, and errRuns if one is
+// under way. If work fails, or its process crashes, the next request runs it again.
+func once(ctx context.Context, locker redlatch.Locker, key string, work func(ctx context.Context, fence uint64) error) error {
+	err := redlatch.TryDo(ctx, locker, "request:"+key, func(ctx context.Context, lock *redlatch.Lock) error {
+		if err := work(ctx, lock.Fence()); err != nil {
+			return err
+		}
+		return lock.UnlockAfter(ctx, 24*time.Hour)
+	})
+	var held *redlatch.HeldError
+	switch {
+	case errors.As(err, &held) && held.Kept:
+		return errDone // answer as the first time: read the result where work has stored it
+	case errors.Is(err, redlatch.ErrNotAcquired):
+		return errRuns // answer 409 with Retry-After
+	}
+	return err
+}
+
+// A payment is made once for each idempotency key, however often the client asks for it.
+func ExampleHeldError() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	pay := func(ctx context.Context, _ uint64) error {
+		again := once(ctx, locker, "7f3a", func(context.Context, uint64) error { panic("paid twice") })
+		fmt.Println("meanwhile:", again)
+		return nil
+	}
+	fmt.Println("first:", once(ctx, locker, "7f3a", pay))
+	fmt.Println("again:", once(ctx, locker, "7f3a", pay))
+	// Output:
+	// meanwhile: an earlier request is under way
+	// first: <nil>
+	// again: an earlier request has done it
 }
 
 // A job that takes too long loses its lock, and its ctx ends.

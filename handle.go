@@ -271,5 +271,6 @@ func (l *lease) refusal() error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
 	l.mu.Unlock()
-	return &HeldError{Owner: wire.Owner(l.attempt.id.token), TTL: left, ours: true, err: ErrNotAcquired}
+	token := l.attempt.id.token
+	return &HeldError{Owner: wire.Owner(token), Since: wire.MadeAt(token), TTL: left, ours: true}
 }

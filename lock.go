@@ -264,10 +264,10 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 
 // UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets
 // the key within that time, and then the next waiter does. Use it to keep a job from running again
-// soon. Inspect reports such a key as held, without an owner. The lock is not passed on within the
-// process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends with its TTL, which
-// may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a moment
-// longer: d counts from the call.
+// soon. Status.Kept and HeldError.Kept tell such a key from one that somebody holds. The lock is
+// not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key
+// ends with its TTL, which may be sooner. If Redis returns within a minute, the key is kept until d
+// has passed, or a moment longer: d counts from the call.
 //
 // If d is 10 s or less, this process hands the key on when d has passed. Redis keeps it for 100 ms
 // longer, in case the process is gone by then. If d is longer, Redis ends it, and the next waiter

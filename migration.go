@@ -139,7 +139,7 @@ func (m *migration) Adopt(_ context.Context, key string, _ Token, _ ...Option) (
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 
-// Inspect reports the holder on the side that is held; to if both are. Its waiters are those of
+// Inspect reports the holder on the side that somebody holds; to if both are held, or both kept. Its waiters are those of
 // both sides.
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
@@ -152,7 +152,7 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	waiters, queue := old.Waiters+st.Waiters, slices.Concat(old.Queue, st.Queue)
 	slices.SortStableFunc(queue, func(a, b Waiter) int { return cmp.Compare(b.Waited, a.Waited) })
-	if old.Held && !st.Held {
+	if old.Held && (!st.Held || st.Kept && !old.Kept) {
 		st = old
 	}
 	st.Waiters, st.Queue = waiters, queue[:min(len(queue), longestQueue)]

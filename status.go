@@ -46,6 +46,7 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // first.
 type Status struct {
 	Held   bool
+	Kept   bool   // nobody holds the key, but UnlockAfter or WithMinHold keeps others out. Held is set, too
 	Writer bool   // the holder is a writer of NewReadWrite
 	Token  Token  // of the holder
 	Owner  string // of the holder, see WithOwner; may be empty

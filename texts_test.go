@@ -94,8 +94,8 @@ func TestTexts(t *testing.T) {
 		err  error
 	}{
 		{"refused", unavailable(heldBy(reply{err: ErrNotAcquired}))},
-		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true, err: ErrNotAcquired})},
-		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true, err: ErrNotAcquired})},
+		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true})},
+		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true})},
 		{"refused by an owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: wire.NewToken("api-7/pid 12")}))},
 		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
 		{"a QuorumError of another package", foreign},

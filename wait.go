@@ -140,6 +140,10 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, error) {
 	m := e.enter()
 	n := w.machine.News(&r.caller)
+	var mine *attempt // has the key
+	if w.machine.State() == line.Holding {
+		mine = w.newest
+	}
 	var room effects
 	out, waited := w.machine.Leave(&r.caller, room[:0])
 	w.finish(&m, out)
@@ -149,10 +153,12 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 	}
 	r.attempts += n.Attempts
 	last, silence := n.Err, time.Duration(0)
-	switch n.Answer {
-	case line.Held:
-		last = &HeldError{Owner: r.cfg.owner, ours: true, err: ErrNotAcquired}
-	case line.None:
+	switch {
+	case mine != nil:
+		last = mine.lease.refusal()
+	case n.Answer == line.Held:
+		last = &HeldError{Owner: r.cfg.owner, ours: true}
+	case n.Answer == line.None:
 		last = r.refusal
 	}
 	if n.Asking > 0 {

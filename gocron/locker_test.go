@@ -361,7 +361,9 @@ func TestEachTickRunsOnceOnRedis(t *testing.T) {
 // none is a fake that grants nothing, without an error.
 type none struct{ redlatch.Locker }
 
-func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) { return nil, nil }
+func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) {
+	return nil, nil
+}
 
 // TestNilLockOfAFakeIsRefused: gocron would panic with it.
 func TestNilLockOfAFakeIsRefused(t *testing.T) {

@@ -580,7 +580,9 @@ func TestWatchedLockCanBeForgotten(t *testing.T) {
 // none is a fake that grants nothing, without an error.
 type none struct{ redlatch.Locker }
 
-func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) { return nil, nil }
+func (none) TryLock(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error) {
+	return nil, nil
+}
 
 // TestNilLockOfAFakePassesThrough: Do refuses it.
 func TestNilLockOfAFakePassesThrough(t *testing.T) {

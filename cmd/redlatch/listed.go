@@ -85,7 +85,7 @@ func (l *listed) kindName() string {
 // owners names the holder, and counts the others of a semaphore.
 func (l *listed) owners() string {
 	switch {
-	case isKept(l.Status):
+	case l.Kept:
 		return "(kept)"
 	case l.Holders > 1:
 		return fmt.Sprintf("%s and %d more", named(l.Owner), l.Holders-1)

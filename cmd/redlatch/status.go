@@ -71,7 +71,7 @@ func showLine(w io.Writer, key string, st redlatch.Status, f *redisFlags) {
 	state, owner, left := "free", "-", "-"
 	if st.Held {
 		state, left = "held", timeLeft(st)
-		if isKept(st) {
+		if st.Kept {
 			state = "kept"
 		}
 		owner = named(st.Owner)
@@ -81,7 +81,7 @@ func showLine(w io.Writer, key string, st redlatch.Status, f *redisFlags) {
 		state = fmt.Sprintf("%d of %d", st.Holders, f.limit)
 	case st.Writer:
 		state = "1 writer"
-	case (f.reads || f.writes) && st.Held && !isKept(st):
+	case (f.reads || f.writes) && st.Held && !st.Kept:
 		state = count(st.Holders, "reader")
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", printable(key), state, owner, left, st.Waiters, age(st.Since))
@@ -140,7 +140,7 @@ type record struct {
 
 func recordOf(key string, st redlatch.Status) record {
 	r := record{
-		Key: key, Held: st.Held, Kept: isKept(st), Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
+		Key: key, Held: st.Held, Kept: st.Kept, Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
 		Waiters: st.Waiters, Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
 	}
 	if !utf8.ValidString(key) {
@@ -161,9 +161,6 @@ func isPattern(key string, st redlatch.Status) bool {
 func patternError(command, key string) error {
 	return fmt.Errorf("%s: no key is named %q: to find keys by a pattern, use redlatch list -match", command, key)
 }
-
-// isKept reports whether nobody holds the key, but its min hold keeps others out.
-func isKept(st redlatch.Status) bool { return st.Held && st.Token == "" && st.TTL >= 0 }
 
 // timeLeft returns the time that a lock has left, as text.
 func timeLeft(st redlatch.Status) string {

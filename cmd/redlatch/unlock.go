@@ -81,7 +81,7 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	switch {
 	case err != nil:
 		return exitOf(err), err
-	case isKept(seen):
+	case seen.Kept:
 		fmt.Fprintf(os.Stderr, "the min hold of %q has ended\n", key)
 	case released:
 		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
@@ -97,7 +97,7 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 func ending(
 	ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status,
 ) (end func(context.Context) error, err error) {
-	if isKept(*seen) {
+	if seen.Kept {
 		end, seen.TTL, err = l.(minHolder).MinHold(ctx, key)
 		if end == nil && err == nil { // it has ended since
 			end = func(context.Context) error { return redlatch.ErrLost }
@@ -120,7 +120,7 @@ type minHolder interface {
 
 // confirmed shows who holds key, or that it is kept, and asks whether to release it.
 func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bool {
-	if isKept(seen) {
+	if seen.Kept {
 		fmt.Fprintf(out, "%q is held by nobody; its min hold keeps others out for another %s; %d waiting\n",
 			key, timeLeft(seen), seen.Waiters)
 		fmt.Fprint(out, "end its min hold? [y/N] ")
@@ -152,7 +152,7 @@ func release(ctx context.Context, l redlatch.Locker, key string, end func(contex
 	now, err := l.Inspect(ctx, key)
 	switch {
 	case err != nil:
-	case isKept(now):
+	case now.Kept:
 		err = &keptError{key, now}
 	case now.Held:
 		err = fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, holder(now))

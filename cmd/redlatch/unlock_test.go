@@ -183,7 +183,7 @@ func TestUnlockAsks(t *testing.T) {
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
 		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nrelease it? [y/N] ", out.String())
 		out.Reset()
-		seen.Token, seen.Owner = "", ""
+		seen.Token, seen.Owner, seen.Kept = "", "", true
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
 		require.Equal(t, "\"k\" is held by nobody; its min hold keeps others out for another 8s; 2 waiting\nend its min hold? [y/N] ", out.String())
 	}

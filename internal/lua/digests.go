@@ -15,7 +15,7 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "05ed53b7281f7c2cd9b6aea021fadd15b3a9e04a",
 	"release.lua":           "341b189febe031d20564cf1c43cd8e0f774426ce",
-	"semaphore_acquire.lua": "106079a4d0c8480a224ef1e69465ae14257c41d2",
+	"semaphore_acquire.lua": "b25fa770032327e6dea3758ce0665a85d5bd96f5",
 	"semaphore_extend.lua":  "4896d48682da2ece8f9633e01fae580e4e4b97f6",
 	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
 	"semaphore_release.lua": "d745201b4aedc8108e80a52b6b855125c413786b",

@@ -2,7 +2,7 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first, or to a writer, last. If ARGV[5] is empty, the token gets a permit beside that of ARGV[6], a reader, whoever
+-- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is empty, the token gets a permit beside that of ARGV[6], a reader, whoever
 -- waits. If that has no permit, the reply is 0.
 
 -- include semaphore.lua
@@ -37,6 +37,14 @@ if not had and (blocked or not fits(token, limit)) then
   local found = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
   local holder, ends = found[1], found[2]
   local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
+  if holder and string.sub(holder, 1, 1) == '~' then -- if anybody holds a permit, the holder is one of them
+    for _, other in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do
+      if string.sub(other, 1, 1) ~= '~' then
+        holder = other
+        if place == 0 then break end
+      end
+    end
+  end
   if entry then
     fresh = fresh or enqueue()
   else

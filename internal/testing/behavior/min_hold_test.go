@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // TestMinHoldKeepsOthersOut: nobody else gets the lock before the minimum hold has passed since the
@@ -79,7 +80,7 @@ func TestKeptKeyIsNobodysLock(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, st.TTL, 50*time.Second)
 		st.TTL = 0
-		require.Equal(t, redlatch.Status{Held: true, Holders: 1}, st)
+		require.Equal(t, redlatch.Status{Held: true, Kept: true, Holders: 1}, st)
 
 		require.NoError(t, w.Direct.Set(t.Context(), "k", "another", 0).Err())
 		time.Sleep(2 * time.Minute)
@@ -203,5 +204,81 @@ func TestHookThatPanicsAsItsCallIsServedKeepsNobodyOut(t *testing.T) {
 			}}))
 		})
 		requireFree(t, w, "k")
+	})
+}
+
+// TestKeptIsToldFromHeld: by Inspect, by a refusal, and after a wait that ctx ended. Since says when
+// the holder began to ask, also if it is a caller of the same Locker.
+func TestKeptIsToldFromHeld(t *testing.T) {
+	onEvery(t, keeping, func(t *testing.T, w *world) {
+		l, begin := w.locker(t, redlatch.WithOwner("api-7")), time.Now().Truncate(time.Millisecond)
+		lock := mustLock(t, l, "k")
+		asked := time.Now()
+		require.NoError(t, lock.Err())
+		time.Sleep(time.Second)
+		refusals := func() (all []*redlatch.HeldError) {
+			for _, l := range []redlatch.Locker{l, w.locker(t)} {
+				_, refused := l.TryLock(t.Context(), "k")
+				for _, err := range []error{refused, locktest.WaitInVain(t, l, "k")} {
+					var held *redlatch.HeldError
+					require.ErrorAs(t, err, &held)
+					all = append(all, held)
+				}
+			}
+			return all
+		}
+		st := inspected(t, l)
+		require.False(t, st.Kept)
+		for _, held := range refusals() {
+			require.False(t, held.Kept)
+			require.Equal(t, "api-7", held.Owner)
+			require.WithinRange(t, held.Since, begin, asked)
+			require.Equal(t, st.Since, held.Since)
+			require.Positive(t, held.TTL)
+		}
+		require.NoError(t, lock.UnlockAfter(t.Context(), time.Hour))
+		st = inspected(t, l)
+		require.Equal(t, []bool{true, true}, []bool{st.Held, st.Kept})
+		for _, held := range refusals() {
+			require.True(t, held.Kept)
+			require.Zero(t, held.Since)
+			require.Empty(t, held.Owner)
+			require.Greater(t, held.TTL, 50*time.Minute)
+		}
+	})
+}
+
+// TestKeptPermitBesideOthersIsNotKept: somebody holds the key, and the refusal names whom.
+func TestKeptPermitBesideOthersIsNotKept(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		for name, c := range map[string]func() (holder, refused redlatch.Locker){
+			"a permit in its min hold, which ends first": func() (holder, refused redlatch.Locker) {
+				l := made(redlatch.NewSemaphore(s.Client(t), 2, redlatch.WithKeyPrefix("first:"), redlatch.WithOwner("holder")))
+				require.NoError(t, mustLock(t, l, "k").UnlockAfter(t.Context(), 5*time.Second))
+				return l, l
+			},
+			"a reader that keeps writers out, for longest": func() (holder, refused redlatch.Locker) {
+				read, write, err := redlatch.NewReadWrite(s.Client(t), redlatch.WithKeyPrefix("last:"), redlatch.WithOwner("holder"))
+				require.NoError(t, err)
+				require.NoError(t, mustLock(t, read, "k").UnlockAfter(t.Context(), time.Hour))
+				return read, write
+			},
+		} {
+			holder, refused := c()
+			lock := mustLock(t, holder, "k")
+			_, err := refused.TryLock(t.Context(), "k")
+			var held *redlatch.HeldError
+			require.ErrorAs(t, err, &held, name)
+			require.Equal(t, []any{false, "holder"}, []any{held.Kept, held.Owner}, name)
+			require.False(t, inspected(t, refused).Kept, name)
+			require.NoError(t, lock.Unlock(t.Context()))
+			_, err = refused.TryLock(t.Context(), "k")
+			if name[:8] == "a reader" {
+				require.ErrorAs(t, err, &held, name)
+				require.True(t, held.Kept)
+			} else {
+				require.NoError(t, err)
+			}
+		}
 	})
 }

@@ -43,7 +43,7 @@ func (m *model) semaphoreAcquire(k, a words) any {
 			holder = all[len(all)-1]
 		}
 		if holder != "" {
-			reply = []any{m.untilIn(permits, holder), holder}
+			reply = []any{m.untilIn(permits, holder), m.named(permits, holder, exclusive(token))}
 		}
 		switch {
 		case entry == "":
@@ -157,6 +157,22 @@ func (m *model) semaphoreInspect(k, _ words) any {
 	}
 	reply[1], reply[3], reply[4] = waiters, count, holders
 	return reply
+}
+
+// named returns a holder in place of one that only keeps others out, if there is any: the last of
+// them, or the first.
+func (m *model) named(permits, holder string, last bool) string {
+	if !strings.HasPrefix(holder, "~") {
+		return holder
+	}
+	for _, token := range m.members(permits) {
+		if !strings.HasPrefix(token, "~") {
+			if holder = token; !last {
+				break
+			}
+		}
+	}
+	return holder
 }
 
 // leastScore is the least score of a permit.
