@@ -221,14 +221,14 @@ func ExampleWithHooks() {
 }
 
 // A Locker writes to the log, and counts what it has lost.
-func ExampleJoinHooks() {
+func ExampleWithHooks_several() {
 	server, client, end := embedded()
 	defer end()
 	var lost int
-	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.JoinHooks(
-		redlatch.Hooks{Lost: func(e redlatch.Event) { fmt.Println("log:", e.Key, "is lost") }}, // or SlogHooks(logger)
-		redlatch.Hooks{Lost: func(redlatch.Event) { lost++ }},
-	))))
+	locker := made(redlatch.NewSetNXPX(client,
+		redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { fmt.Println("log:", e.Key, "is lost") }}), // or SlogHooks(logger)
+		redlatch.WithHooks(redlatch.Hooks{Lost: func(redlatch.Event) { lost++ }}),
+	))
 	lock := granted(locker.Lock(context.Background(), "export"))
 	server.Del("export")
 	_ = lock.Unlock(context.Background())

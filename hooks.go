@@ -101,22 +101,19 @@ func (h *Hooks) markLead() {
 	}
 }
 
-// JoinHooks returns Hooks that call those of every argument, in order.
-func JoinHooks(hooks ...Hooks) (joined Hooks) {
-	all := joined.all()
-	for i := range hooks {
-		for j, next := range hooks[i].all() {
-			first, second := *all[j], *next
-			switch {
-			case second == nil:
-			case first == nil:
-				*all[j] = second
-			default:
-				*all[j] = func(e Event) { first(e); second(e) }
-			}
+// add has all hooks call those of next, too, behind what they call now.
+func (h *Hooks) add(next Hooks) {
+	hooks := h.all()
+	for i, added := range next.all() {
+		first, second := *hooks[i], *added
+		switch {
+		case second == nil:
+		case first == nil:
+			*hooks[i] = second
+		default:
+			*hooks[i] = func(e Event) { first(e); second(e) }
 		}
 	}
-	return joined
 }
 
 var zeros = []slog.Value{

@@ -261,8 +261,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	}
 }
 
-// WithHooks adds callbacks that report events of locks. The hooks of a call run after those of the
-// Locker.
+// WithHooks adds callbacks that report events of locks. If it is given more than once, all are
+// called, in order. The hooks of a call run after those of the Locker.
 func WithHooks(h Hooks) Option {
-	return func(cfg *config) error { cfg.hooks = JoinHooks(cfg.hooks, h); return nil }
+	return func(cfg *config) error { cfg.hooks.add(h); return nil }
 }

@@ -54,7 +54,7 @@ type recorder struct {
 // failures of Redis, retried or returned. All but the last begin at 0 with the first grant. The
 // README of this package lists them. What [redlatch.Lead] waits for and holds has the attribute
 // redlatch.lead. Pass the result to a constructor of redlatch with
-// [redlatch.WithHooks], and combine it with other hooks by [redlatch.JoinHooks].
+// [redlatch.WithHooks], which may be given once more for other hooks.
 //
 // Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the
 // locks of one result.

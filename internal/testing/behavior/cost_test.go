@@ -59,7 +59,7 @@ func TestPairAllocatesLittle(t *testing.T) {
 		_ = client.SetNX(ctx, key, token, 10*time.Second).Err()
 		_ = compareAndDelete.Run(ctx, client, []string{key}, token).Err()
 	})
-	joined := locktest.SetNXPX(t, client, redlatch.WithHooks(redlatch.JoinHooks(redlatch.Hooks{}, redlatch.Hooks{})))
+	joined := locktest.SetNXPX(t, client, redlatch.WithHooks(redlatch.Hooks{}), redlatch.WithHooks(redlatch.Hooks{}))
 	permits := locktest.Semaphore(t, client, 2, redlatch.WithKeyPrefix("permits:"))
 	readers, _, err := redlatch.NewReadWrite(client, redlatch.WithKeyPrefix("reads:"))
 	require.NoError(t, err)

@@ -265,9 +265,9 @@ func TestHooksAndLogs(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		var log bytes.Buffer
 		var all, call, troubles heard
-		l, link := w.linked(t, redlatch.WithOwner("api-7"), redlatch.WithHooks(redlatch.JoinHooks(
-			redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-			redlatch.Hooks{Acquired: all.add, Renewed: all.add, Released: all.add, Lost: all.add, Trouble: troubles.add})))
+		l, link := w.linked(t, redlatch.WithOwner("api-7"),
+			redlatch.WithHooks(redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))),
+			redlatch.WithHooks(redlatch.Hooks{Acquired: all.add, Renewed: all.add, Released: all.add, Lost: all.add, Trouble: troubles.add}))
 		released := mustLock(t, l, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: call.add}))
 		require.NoError(t, released.Extend(t.Context(), time.Hour))
 		log.Reset()

@@ -191,10 +191,10 @@ func TestHooksReportEachTransitionOnce(t *testing.T) {
 				events[e.Fence] = append(events[e.Fence], what)
 			}
 		}
-		l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithHooks(redlatch.JoinHooks(redlatch.SlogHooks(nil), redlatch.Hooks{
+		l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithHooks(redlatch.SlogHooks(nil)), redlatch.WithHooks(redlatch.Hooks{
 			Acquired: note("acquired"), Waiting: note("waiting"), Renewed: note("renewed"),
 			RenewFailed: note("renew failed"), Lost: note("lost"), Released: note("released"),
-		}))))
+		})))
 		unlocked := mustLock(t, l, "k")
 		require.NoError(t, unlocked.Extend(t.Context(), time.Hour))
 		require.NoError(t, unlocked.Unlock(t.Context()))
