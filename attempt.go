@@ -102,7 +102,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 	a.answered(got)
 	err = heldBy(got)
 	if err == nil {
-		lock, err = a.begin(start, got)
+		lock, err = a.begin(ctx, start, got)
 	}
 	if err != nil && mayBeThere(got, err) {
 		a.undo(ctx, err)
@@ -112,13 +112,13 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 
 // begin begins the lease of a request that was sent at start, and returns the handle for the
 // caller. It fails with errSlow if nothing of the lease is left.
-func (a *attempt) begin(start clock.Instant, got reply) (*Lock, error) {
+func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*Lock, error) {
 	now := clock.Now()
 	a.granted(start, got)
 	if a.grant.over(now) {
 		return nil, errSlow
 	}
-	return a.lease.serve(a.request, now, 0), nil
+	return a.lease.serve(ctx, a.request, now, 0), nil
 }
 
 // granted notes the grant of a reply to a command that was sent at start.
@@ -158,6 +158,7 @@ func (a *attempt) answered(got reply) {
 // prepareLocked makes the acquire ready that a line asks for.
 func (a *attempt) prepareLocked(m *moment, x *effect) {
 	a.ctx, a.asked = x.Caller.Of.ctx, m.now
+	m.asks = a.ctx
 	if x.Entry == line.NoEntry {
 		return
 	}
@@ -194,17 +195,17 @@ func (a *attempt) hear(got reply) {
 		return
 	}
 	out := w.machine.NotGranted(m.Facts, a.outcomeLocked(m.now, got), room[:0])
-	var hook func(Event)
-	var trouble Event
+	report := func() {}
 	// Those whose wait ends with the error report it themselves. Of the others, the first does.
 	if head := w.machine.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
 		attempts := head.Of.attempts + w.machine.News(head).Attempts
-		hook, trouble = a.engine.troubleOf(head.Of, attempts, got.err)
+		if hook, trouble := a.engine.troubleOf(head.Of, attempts, got.err); hook != nil {
+			ctx := head.Of.ctx
+			report = func() { go hook(ctx, trouble) } // ends with the hook
+		}
 	}
 	w.finish(&m, out)
-	if hook != nil {
-		go hook(trouble) // ends with the hook
-	}
+	report()
 }
 
 // outcomeLocked says of an acquire that was not granted what the Machine must know.

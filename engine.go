@@ -155,10 +155,10 @@ func (e *engine) call(
 		return nil, wrap(op, key, err)
 	}
 	lock, err := do(ctx, r)
-	e.reportFailure(r, err)
+	e.reportFailure(ctx, r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
 		event := Event{Fence: lock.Fence(), Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
-		guarded(func() { lock.handle.lease.fire(hook, event) }, func() { lock.discard(ctx) })
+		guarded(func() { lock.handle.lease.fire(ctx, hook, event) }, func() { lock.discard(ctx) })
 	}
 	return lock, wrap(op, key, err)
 }
@@ -194,7 +194,7 @@ func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (g
 // try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so
 // that of several processes that attempt at one instant one is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
-	if lock := e.joinReaders(r); lock != nil {
+	if lock := e.joinReaders(ctx, r); lock != nil {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
@@ -224,7 +224,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	if got.err != nil {
 		return nil, got.err
 	}
-	return a.begin(start, got)
+	return a.begin(ctx, start, got)
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
@@ -277,9 +277,9 @@ func (e *engine) MinHold(
 }
 
 // refused calls a hook, if there is one, with a refusal.
-func (r *request) refused(e *engine, hook func(Event), n news) {
+func (r *request) refused(ctx context.Context, e *engine, hook func(context.Context, Event), n news) {
 	if hook != nil {
-		hook(r.event(e, n.attempts, n.err))
+		hook(ctx, r.event(e, n.attempts, n.err))
 	}
 }
 

@@ -76,16 +76,16 @@ const nobodyKnown = "nobody, as far as known"
 // leaderHooks returns hooks for Lead that keep the name of the leader in leader, as far as this process knows it.
 func leaderHooks(leader *atomic.Value) redlatch.Hooks {
 	leader.Store(nobodyKnown)
-	follow := func(e redlatch.Event) {
+	follow := func(_ context.Context, e redlatch.Event) {
 		var held *redlatch.HeldError
 		if errors.As(e.Err, &held) {
 			leader.Store(cmp.Or(held.Owner, nobodyKnown))
 		}
 	}
-	ended := func(redlatch.Event) { leader.Store(nobodyKnown) }
+	ended := func(context.Context, redlatch.Event) { leader.Store(nobodyKnown) }
 	return redlatch.Hooks{
 		Waiting: follow, Moved: follow,
-		Acquired: func(e redlatch.Event) { leader.Store(e.Owner) }, Lost: ended, Released: ended,
+		Acquired: func(_ context.Context, e redlatch.Event) { leader.Store(e.Owner) }, Lost: ended, Released: ended,
 	}
 }
 
@@ -380,9 +380,9 @@ type (
 )
 
 func (f *leakFinder) hooks() redlatch.Hooks {
-	ended := func(e redlatch.Event) { f.held.Delete(grant{e.Key, e.Fence}) }
+	ended := func(_ context.Context, e redlatch.Event) { f.held.Delete(grant{e.Key, e.Fence}) }
 	return redlatch.Hooks{
-		Acquired: func(e redlatch.Event) { // in the goroutine of the caller
+		Acquired: func(_ context.Context, e redlatch.Event) { // in the goroutine of the caller
 			f.held.Store(grant{e.Key, e.Fence}, origin{time.Now(), string(debug.Stack())})
 		},
 		Released: ended, Lost: ended,

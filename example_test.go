@@ -208,9 +208,9 @@ func ExampleWithHooks() {
 	ctx := context.Background()
 	counts := make(map[string]int) // hooks may run concurrently, but not in this example
 	locker := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.Hooks{
-		Acquired: func(redlatch.Event) { counts["acquired"]++ },
-		Lost:     func(redlatch.Event) { counts["lost"]++ },
-		Released: func(redlatch.Event) { counts["released"]++ },
+		Acquired: func(context.Context, redlatch.Event) { counts["acquired"]++ },
+		Lost:     func(context.Context, redlatch.Event) { counts["lost"]++ },
+		Released: func(context.Context, redlatch.Event) { counts["released"]++ },
 	})))
 	for range 3 {
 		must(granted(locker.Lock(ctx, "export")).Unlock(ctx))
@@ -226,8 +226,8 @@ func ExampleWithHooks_several() {
 	defer end()
 	var lost int
 	locker := made(redlatch.NewSetNXPX(client,
-		redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { fmt.Println("log:", e.Key, "is lost") }}), // or SlogHooks(logger)
-		redlatch.WithHooks(redlatch.Hooks{Lost: func(redlatch.Event) { lost++ }}),
+		redlatch.WithHooks(redlatch.Hooks{Lost: func(_ context.Context, e redlatch.Event) { fmt.Println("log:", e.Key, "is lost") }}), // or SlogHooks(logger)
+		redlatch.WithHooks(redlatch.Hooks{Lost: func(context.Context, redlatch.Event) { lost++ }}),
 	))
 	lock := granted(locker.Lock(context.Background(), "export"))
 	server.Del("export")

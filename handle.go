@@ -39,6 +39,23 @@ type seat struct {
 	contexts map[context.Context]context.CancelCauseFunc
 }
 
+// A caller is the handle whose call has noticed what happens to a lease.
+type caller struct {
+	seat *seat
+	ctx  context.Context //nolint:containedctx // of the call, for its hooks; nil: it has none
+}
+
+// nobody is the caller where a timer or a message has noticed it.
+var nobody caller
+
+// context returns the ctx for hooks.
+func (c caller) context() context.Context {
+	if c.ctx == nil {
+		return context.Background()
+	}
+	return c.ctx
+}
+
 // take gives the seat to the handle of k.
 func (s *seat) take(k *Lock, r *request, since clock.Instant) {
 	s.since, s.hooks, s.young = since, &r.cfg.hooks, k
@@ -89,7 +106,7 @@ func (h handle) status() error {
 		return ErrReleased
 	}
 	h.lease.core.Judge(clock.Now())
-	return h.lease.conclude(h.seat)
+	return h.lease.conclude(caller{seat: h.seat})
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has
@@ -97,7 +114,7 @@ func (h handle) status() error {
 func (h handle) end(err error) {
 	h.lease.mu.Lock()
 	h.lease.core.End(&h.seat.core, h.number, err)
-	_ = h.lease.conclude(nil)
+	_ = h.lease.conclude(nobody)
 }
 
 // release ends the handle. It leaves the lock to others who share it, passes it on within the
@@ -114,7 +131,7 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 	if what == core.Stay || what == core.Keep || what == core.Pass {
 		h.seat.end(ErrReleased)
 	}
-	ended := l.conclude(h.seat)
+	ended := l.conclude(caller{h.seat, ctx})
 	var passed bool
 	var err error
 	switch what {
@@ -139,7 +156,7 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 	if errors.Is(err, ErrLost) {
 		hook = s.hooks.Lost
 	}
-	l.fire(hook, Event{
+	l.fire(ctx, hook, Event{
 		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,
 	})
 	return err
@@ -156,10 +173,10 @@ func (h handle) extend(ctx context.Context, ttl time.Duration) error {
 	if l.core.Judge(clock.Now()) {
 		l.running.Add(1)
 	}
-	if err := l.conclude(h.seat); err != nil {
+	if err := l.conclude(caller{h.seat, ctx}); err != nil {
 		return err
 	}
-	return l.sendExtension(ctx, h.seat, ttl)
+	return l.sendExtension(ctx, caller{h.seat, ctx}, ttl)
 }
 
 // reveal returns the token for others, or "" if the handle has left the lease to others.
@@ -170,7 +187,7 @@ func (h handle) reveal() string {
 	l := h.lease
 	l.core.Share()
 	l.weakenLocked()
-	_ = l.conclude(h.seat)
+	_ = l.conclude(caller{seat: h.seat})
 	return l.attempt.id.token
 }
 

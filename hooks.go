@@ -13,40 +13,44 @@ import (
 // may be nil, and they may run concurrently. A hook is called synchronously, in the goroutine that
 // noticed the event, so it must return quickly. It may run after Done was closed or Unlock has
 // returned, and after Acquired of the next lock.
+//
+// ctx is that of the call of a [Locker] or a [Lock] that an event is about, for its values: it may
+// have ended. It is [context.Background] where there is no such call, as in a renewal, or where the
+// call has no ctx, as [Lock.Err]. Do not keep it.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
-	Acquired func(Event)
+	Acquired func(context.Context, Event)
 	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the
 	// Locker knows that the key is held. Err is the refusal. It has a [HeldError] if the owner is
 	// known.
-	Waiting func(Event)
+	Waiting func(context.Context, Event)
 	// Moved reports that a Lock call still waits, and that the key has another holder than when
 	// Waiting or Moved was last called. So the followers of [Lead] learn who leads. Err is the
 	// newest refusal. A holder that holds the key only between two looks is not reported. It is
 	// never called where a key can have several holders, and with [NewLegacySetNX].
-	Moved func(Event)
+	Moved func(context.Context, Event)
 	// Renewed reports that a renewal or Extend succeeded. Of readers that share a permit, one hears
 	// of its renewals.
-	Renewed func(Event)
+	Renewed func(context.Context, Event)
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A
 	// renewal is retried.
-	RenewFailed func(Event)
+	RenewFailed func(context.Context, Event)
 	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease
 	// that was left to expire on purpose.
-	Lost func(Event)
+	Lost func(context.Context, Event)
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock
 	// was passed on within the process.
-	Released func(Event)
+	Released func(context.Context, Event)
 	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or
 	// PUBLISH with Err, although other commands work. So an outage is not reported here. Key is
 	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again,
 	// one of PUBLISH once a minute at most.
-	Degraded func(Event)
+	Degraded func(context.Context, Event)
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis,
 	// whether it is retried or Err is returned, and a failed node of [NewRedlock], even if the
 	// operation succeeds: then Key is empty, and only the Locker's own hooks run. It is called at
 	// most once a second for each Cause and Node of a Locker.
-	Trouble func(Event)
+	Trouble func(context.Context, Event)
 }
 
 // Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No
@@ -85,8 +89,8 @@ type Event struct {
 }
 
 // all returns pointers to the hooks.
-func (h *Hooks) all() []*func(Event) {
-	return []*func(Event){
+func (h *Hooks) all() []*func(context.Context, Event) {
+	return []*func(context.Context, Event){
 		&h.Acquired, &h.Waiting, &h.Moved, &h.Renewed, &h.RenewFailed, &h.Lost, &h.Released, &h.Degraded,
 		&h.Trouble,
 	}
@@ -96,7 +100,7 @@ func (h *Hooks) all() []*func(Event) {
 func (h *Hooks) markLead() {
 	for _, hook := range h.all() {
 		if report := *hook; report != nil {
-			*hook = func(e Event) { e.Lead = true; report(e) }
+			*hook = func(ctx context.Context, e Event) { e.Lead = true; report(ctx, e) }
 		}
 	}
 }
@@ -111,7 +115,7 @@ func (h *Hooks) add(next Hooks) {
 		case first == nil:
 			*hooks[i] = second
 		default:
-			*hooks[i] = func(e Event) { first(e); second(e) }
+			*hooks[i] = func(ctx context.Context, e Event) { first(ctx, e); second(ctx, e) }
 		}
 	}
 }
@@ -126,18 +130,12 @@ var zeros = []slog.Value{
 // tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
-	at := func(level slog.Level, message string) func(Event) {
-		return func(e Event) { logger.LogAttrs(context.Background(), level, message, e.attrs()...) }
-	}
-	either := func(unusual func(Event) bool, then, otherwise func(Event)) func(Event) {
-		return func(e Event) {
-			if unusual(e) {
-				then(e)
-			} else {
-				otherwise(e)
-			}
+	at := func(level slog.Level, message string) func(context.Context, Event) {
+		return func(ctx context.Context, e Event) {
+			logger.LogAttrs(ctx, level, message, e.attrs()...)
 		}
 	}
+	unconfirmed, released := at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
@@ -145,8 +143,13 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		Renewed:     at(slog.LevelDebug, "lock renewed"),
 		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
 		Lost:        at(slog.LevelError, "lock lost"),
-		Released: either(func(e Event) bool { return e.Err != nil },
-			at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")),
+		Released: func(ctx context.Context, e Event) {
+			if e.Err != nil {
+				unconfirmed(ctx, e)
+			} else {
+				released(ctx, e)
+			}
+		},
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
 		Trouble:  at(slog.LevelWarn, "lock service in trouble"),
 	}

@@ -30,7 +30,7 @@ type lease struct {
 
 // serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
 // returns the handle for r.
-func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
+func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass int) *Lock {
 	a, s := l.attempt, &l.first
 	l.mu.Lock()
 	k := &Lock{handle: handle{lease: l, seat: s}}
@@ -44,7 +44,7 @@ func (l *lease) serve(r *request, now clock.Instant, pass int) *Lock {
 		k.handle.number = l.core.Serve(&s.core)
 		s.take(k, r, now)
 	}
-	_ = l.conclude(s)
+	_ = l.conclude(caller{s, ctx})
 	if a.engine.reads {
 		l.open()
 	}
@@ -82,8 +82,8 @@ func (l *lease) seatsLocked(yield func(*seat) bool) {
 
 // conclude unlocks mu, and returns why the lease has ended. An end since mu was locked is carried
 // out: that of what the handles have given out, and after a loss, that of the turn, with a call of
-// Hooks.Lost for each handle. That of the seat by, of the caller, runs in this goroutine.
-func (l *lease) conclude(by *seat) error {
+// Hooks.Lost for each handle. That of the caller runs in this goroutine.
+func (l *lease) conclude(by caller) error {
 	why, start, trouble := l.core.Ended()
 	if err := l.err; err != nil || why == core.None {
 		l.mu.Unlock()
@@ -98,7 +98,7 @@ func (l *lease) conclude(by *seat) error {
 		s.end(err)
 		switch {
 		case why == core.Unlocked:
-		case s == by:
+		case s == by.seat:
 			mine = *s
 		default:
 			lost = append(lost, *s)
@@ -115,31 +115,31 @@ func (l *lease) conclude(by *seat) error {
 		w.lost(l.attempt)
 	}
 	for _, s := range lost {
-		if by == nil && len(lost) == 1 {
-			l.reportLost(s, err)
+		if by.seat == nil && len(lost) == 1 {
+			l.reportLost(nobody.context(), s, err)
 		} else {
-			go l.reportLost(s, err) // ends with the hook
+			go l.reportLost(nobody.context(), s, err) // ends with the hook
 		}
 	}
-	l.reportLost(mine, err)
+	l.reportLost(by.context(), mine, err)
 	return err
 }
 
 // fire adds the lock to an event, which has the fence, and calls a hook with it.
-func (l *lease) fire(hook func(Event), e Event) {
+func (l *lease) fire(ctx context.Context, hook func(context.Context, Event), e Event) {
 	if hook != nil {
 		a := l.attempt
 		e.Strategy, e.Key = a.engine.name, a.id.key
 		e.Owner, e.Err = wire.Owner(a.id.token), asOutage(e.Err)
-		hook(e)
+		hook(ctx, e)
 	}
 }
 
 // reportLost calls Hooks.Lost of a seat whose lock was lost; that of an empty one has none.
-func (l *lease) reportLost(s seat, err error) {
+func (l *lease) reportLost(ctx context.Context, s seat, err error) {
 	if s.hooks != nil {
 		e := Event{Elapsed: clock.Now().Since(s.since), Fence: wire.Fence(l.tick, s.core.Number()), Err: err}
-		l.fire(s.hooks.Lost, e)
+		l.fire(ctx, s.hooks.Lost, e)
 	}
 }
 
@@ -167,7 +167,7 @@ func (l *lease) giveBack(
 	case what == core.Pass:
 		l.mu.Lock()
 		l.core.NotPassed()
-		_ = l.conclude(nil)
+		_ = l.conclude(nobody)
 	}
 	<-b.came
 	got := b.reply
@@ -225,9 +225,9 @@ func (l *lease) renew() {
 	if l.core.Judge(now) {
 		l.timer.Reset(l.core.Next(now, l.inUseLocked()))
 	}
-	_ = l.conclude(nil)
+	_ = l.conclude(nobody)
 	if renew {
-		_ = l.sendExtension(context.Background(), nil, 0) // hooks report a failure, and the timer fires again
+		_ = l.sendExtension(context.Background(), nobody, 0) // hooks report a failure, and the timer fires again
 	}
 }
 
@@ -236,12 +236,12 @@ type extension struct {
 	core.Extension
 	params
 	restoring
-	by *seat // of the caller; nil: it is a renewal
+	by caller // nobody: it is a renewal
 }
 
 // sendExtension sends an extension. Its caller has added it to l.running while the lease was held.
 // If ctx ends first, the extension goes on.
-func (l *lease) sendExtension(ctx context.Context, by *seat, ttl time.Duration) error {
+func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration) error {
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
@@ -265,7 +265,7 @@ func (l *lease) extensionDone(x *extension, err error) error {
 	}
 	var s seat
 	for taken := range l.seatsLocked {
-		if x.by == nil || x.by == taken {
+		if x.by.seat == nil || x.by.seat == taken {
 			s = *taken
 			break
 		}
@@ -281,7 +281,7 @@ func (l *lease) extensionDone(x *extension, err error) error {
 	if err != nil {
 		hook = s.hooks.RenewFailed
 	}
-	l.fire(hook, Event{
+	l.fire(x.by.context(), hook, Event{
 		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err,
 	})
 	return err

@@ -37,7 +37,8 @@ type (
 type moment struct {
 	line.Facts
 	now  clock.Instant
-	back *release // of an Unlock: what Give sends
+	back *release        // of an Unlock: what Give sends
+	asks context.Context //nolint:containedctx // of the caller for whom an acquire is sent, for its values
 }
 
 // newLine returns a line of the callers of e with the options of r.
@@ -114,6 +115,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 		}
 	case line.Serve:
 		delete(l.tokens, x.Of.id.token)
+		x.Of.ctx = nil // a lock does not keep it
 		switch {
 		case w.machine.Together && x.Pass > 0: // before the first can unlock. Nobody else knows the lease yet
 			x.Of.lease.core.Expect()
@@ -170,7 +172,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	e, a := w.engine, x.Of
 	switch x.Kind {
 	case line.Ask:
-		e.strategy.do(x.Asks.ctx, toAcquire, &x.Asks.acquire, x.Asks)
+		e.strategy.do(m.asks, toAcquire, &x.Asks.acquire, x.Asks)
 	case line.Give:
 		if m.back == nil {
 			a.withdraw()
@@ -181,9 +183,9 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Serve:
 		r := x.Caller.Of
 		if w.machine.Together && x.Pass > 0 {
-			r.serve(a.lease.seat(r, m.now), nil, x.Attempts)
+			r.serve(a.lease.seat(r.ctx, r, m.now), nil, x.Attempts)
 		} else {
-			r.serve(a.lease.serve(r, m.now, x.Pass), nil, x.Attempts)
+			r.serve(a.lease.serve(r.ctx, r, m.now, x.Pass), nil, x.Attempts)
 		}
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)

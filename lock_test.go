@@ -382,7 +382,7 @@ var conformance = []conformanceCase{
 	{"renewal keeps a lock for longer than its TTL", func(t *testing.T, w *world) {
 		renewals := make(chan redlatch.Event, 100)
 		lock := mustLock(t, w.locker(t), w.key, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
-			Renewed: func(e redlatch.Event) { renewals <- e },
+			Renewed: func(_ context.Context, e redlatch.Event) { renewals <- e },
 		}))
 		for n := 0; n < 4; { // one every TTL/3, so four take longer than the TTL
 			select {

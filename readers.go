@@ -41,7 +41,7 @@ func (l *lease) closeTo() {
 
 // joinReaders returns a lock that a reader of this process shares with r, without a command, or
 // nil.
-func (e *engine) joinReaders(r *request) *Lock {
+func (e *engine) joinReaders(ctx context.Context, r *request) *Lock {
 	if !e.reads || r.cfg.settings != e.cfg.settings {
 		return nil
 	}
@@ -54,20 +54,20 @@ func (e *engine) joinReaders(r *request) *Lock {
 	now := clock.Now()
 	l.mu.Lock()
 	if !l.core.Join(now) {
-		_ = l.conclude(new(seat)) // nobody who shared the lease makes this call
+		_ = l.conclude(caller{new(seat), ctx}) // nobody who shared the lease makes this call
 		return nil
 	}
-	return l.seatLocked(r, now)
+	return l.seatLocked(ctx, r, now)
 }
 
 // seat returns the handle of a reader for whom the lease was begun, too.
-func (l *lease) seat(r *request, now clock.Instant) *Lock {
+func (l *lease) seat(ctx context.Context, r *request, now clock.Instant) *Lock {
 	l.mu.Lock()
-	return l.seatLocked(r, now)
+	return l.seatLocked(ctx, r, now)
 }
 
 // seatLocked returns the handle of another reader, and unlocks mu.
-func (l *lease) seatLocked(r *request, now clock.Instant) *Lock {
+func (l *lease) seatLocked(ctx context.Context, r *request, now clock.Instant) *Lock {
 	s := new(seat)
 	k := &Lock{handle: handle{lease: l, seat: s}}
 	s.take(k, r, now)
@@ -78,10 +78,10 @@ func (l *lease) seatLocked(r *request, now clock.Instant) *Lock {
 	if err := l.err; err != nil { // the lease has ended meanwhile
 		s.end(err)
 		l.mu.Unlock()
-		l.reportLost(*s, err)
+		l.reportLost(ctx, *s, err)
 		return k
 	}
-	_ = l.conclude(s)
+	_ = l.conclude(caller{s, ctx})
 	return k
 }
 

@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -23,13 +24,13 @@ func (e *engine) due(c cause) bool {
 
 // reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it
 // is due.
-func (e *engine) reportFailure(r *request, err error) {
+func (e *engine) reportFailure(ctx context.Context, r *request, err error) {
 	switch {
 	case err == nil, permanent(err), errors.Is(err, ErrNotAcquired), e.leftEarly(r, err):
 	case errors.Is(err, ErrLost) && !errors.Is(err, errSlow): // Adopt found that the token does not hold the key
 	default:
 		if hook, event := e.troubleOf(r, r.attempts, err); hook != nil {
-			hook(event)
+			hook(ctx, event)
 		}
 	}
 }
@@ -48,7 +49,7 @@ func (e *engine) leftEarly(r *request, err error) bool {
 
 // troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil
 // if none is due.
-func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(Event), event Event) {
+func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(context.Context, Event), event Event) {
 	c := cause{kind: kindOfTrouble(err)}
 	if r.cfg.hooks.Trouble == nil || !e.due(c) {
 		return nil, event
@@ -75,7 +76,8 @@ func kindOfTrouble(err error) string {
 func (e *engine) reportNode(name string, err error) {
 	c := cause{node: name, kind: node.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
-		go hook(Event{Strategy: e.name, Node: name, Cause: c.kind, Err: asOutage(err)}) // ends with the hook
+		event := Event{Strategy: e.name, Node: name, Cause: c.kind, Err: asOutage(err)}
+		go hook(context.Background(), event) // ends with the hook
 	}
 }
 
@@ -83,6 +85,6 @@ func (e *engine) reportNode(name string, err error) {
 // wait for the hook.
 func (e *engine) reportDegraded(err error) {
 	if hook := e.cfg.hooks.Degraded; hook != nil {
-		go hook(Event{Strategy: e.name, Err: err}) // ends with the hook
+		go hook(context.Background(), Event{Strategy: e.name, Err: err}) // ends with the hook
 	}
 }

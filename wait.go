@@ -39,7 +39,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if err := e.refuseOwnWait(ctx, r); err != nil {
 		return nil, err
 	}
-	if lock := e.joinReaders(r); lock != nil {
+	if lock := e.joinReaders(ctx, r); lock != nil {
 		return lock, nil
 	}
 	if e.triesAlone(r) {
@@ -51,7 +51,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 			return lock, err
 		}
 		r.refusal, r.told = err, true
-		r.refused(e, r.cfg.hooks.Waiting, news{err, r.attempts})
+		r.refused(ctx, e, r.cfg.hooks.Waiting, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
 	for {
@@ -76,7 +76,7 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
 	if !r.told {
 		r.told, hook = true, r.cfg.hooks.Waiting
 	}
-	guarded(func() { r.refused(e, hook, n) }, func() {
+	guarded(func() { r.refused(ctx, e, hook, n) }, func() {
 		if lock, _ := e.leave(ctx, w, r); lock != nil {
 			lock.discard(ctx)
 		}
@@ -151,7 +151,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 		<-r.over
 		return r.take()
 	}
-	r.attempts += n.Attempts
+	r.attempts, r.ctx = r.attempts+n.Attempts, nil // its line may last
 	last, silence := n.Err, time.Duration(0)
 	switch {
 	case mine != nil:
@@ -179,9 +179,9 @@ func (r *request) serve(lock *Lock, err error, attempts int) {
 }
 
 // take returns how the wait of r has ended. The lease of the lock knows r, and must not keep its
-// handle alive.
+// handle or its ctx alive.
 func (r *request) take() (lock *Lock, err error) {
-	lock, r.lock = r.lock, nil
+	lock, r.lock, r.ctx = r.lock, nil, nil
 	return lock, r.err
 }
 

@@ -1,6 +1,7 @@
 package benchmarks_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -118,7 +119,7 @@ func TestWaitersOfRedlockAndRedsyncGetWhatTheOtherReleased(t *testing.T) {
 	go func() {
 		defer close(granted)
 		lock, err := q.ours.Lock(t.Context(), key, redlatch.WithPollInterval(10*time.Millisecond, 10*time.Millisecond),
-			redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waiting <- struct{}{} }}))
+			redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) { waiting <- struct{}{} }}))
 		if err == nil {
 			granted <- lock
 		}

@@ -121,8 +121,8 @@ func (e *Elector) state() (*redlatch.Lock, error) {
 func (e *Elector) campaign(ctx context.Context, l redlatch.Locker, key string, opts []redlatch.Option) {
 	defer close(e.ended)
 	opts = append(slices.Clip(opts), redlatch.WithHooks(redlatch.Hooks{
-		Waiting: func(redlatch.Event) { e.note(nil) }, // another instance leads
-		Trouble: func(event redlatch.Event) { e.note(event.Err) },
+		Waiting: func(context.Context, redlatch.Event) { e.note(nil) }, // another instance leads
+		Trouble: func(_ context.Context, event redlatch.Event) { e.note(event.Err) },
 	}))
 	for {
 		err := redlatch.Lead(ctx, candidate{Locker: l, elector: e}, key, e.term, opts...)

@@ -1,6 +1,7 @@
 package redlatchgocron_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -231,7 +232,7 @@ func TestEventsOfAnElectorAreThoseOfLead(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
 		l.Hold("leader")
 		heard := make(chan redlatch.Event, 2)
-		hear := func(e redlatch.Event) { heard <- e }
+		hear := func(_ context.Context, e redlatch.Event) { heard <- e }
 		e, err := redlatchgocron.NewElector(l, "leader", redlatch.WithHooks(redlatch.Hooks{Waiting: hear, Acquired: hear}))
 		require.NoError(t, err)
 		require.True(t, (<-heard).Lead, "it waits")
@@ -267,7 +268,7 @@ func TestLeadChangesHandsOnRedis(t *testing.T) {
 		l, err := redlatch.NewSetNXPX(client)
 		require.NoError(t, err)
 		all[i], err = redlatchgocron.NewElector(l, "leader",
-			redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) { acquired <- i }}))
+			redlatch.WithHooks(redlatch.Hooks{Acquired: func(context.Context, redlatch.Event) { acquired <- i }}))
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = all[i].Close() })
 	}

@@ -118,7 +118,7 @@ func TestStolenLockIsLeftToItsThief(t *testing.T) {
 		l := redlatchtest.NewLocker(t)
 		lost := make(chan error, 1)
 		f := locked(t, l.Client(), every/2, func() { time.Sleep(every / 2) },
-			redlatch.WithHooks(redlatch.Hooks{Lost: func(e redlatch.Event) { lost <- e.Err }}))
+			redlatch.WithHooks(redlatch.Hooks{Lost: func(_ context.Context, e redlatch.Event) { lost <- e.Err }}))
 		time.Sleep(splay + every/4)
 		l.Steal("gocron:report") // during the run
 		time.Sleep(3 * every)

@@ -114,7 +114,7 @@ func TestRenewalsAndLooksCanBeLeftOut(t *testing.T) {
 		}
 		spans := b.clientSpans(t, opts...)
 		renewed := make(chan struct{}, 100)
-		l := b.locker(t, nil, nil, redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed <- struct{}{} }}))
+		l := b.locker(t, nil, nil, redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed <- struct{}{} }}))
 		ctx := b.request(t)
 		lock, err := l.Lock(ctx, "k", redlatch.WithTTL(6*time.Second))
 		require.NoError(t, err)

@@ -142,11 +142,11 @@ func TestREADMEListsEveryMetric(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(b.opts...)
 	require.NoError(t, err)
-	for _, hook := range []func(redlatch.Event){
+	for _, hook := range []func(context.Context, redlatch.Event){
 		hooks.Acquired, hooks.Waiting, hooks.Renewed, hooks.RenewFailed, hooks.Lost, hooks.Released, hooks.Degraded,
 		hooks.Trouble,
 	} {
-		hook(redlatch.Event{})
+		hook(t.Context(), redlatch.Event{})
 	}
 	_, err = b.locker(t, nil, nil).Lock(t.Context(), "k")
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redlatch/redlatch"
 )
@@ -59,9 +60,12 @@ type recorder struct {
 // Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the
 // locks of one result.
 //
-// A hook has no context, so metrics have no exemplars. The error matches
-// [redlatch.ErrInvalid] if an option is invalid. Otherwise it is an error of the meter
-// provider.
+// Metrics are recorded with the ctx of the call, so they have exemplars if its span is sampled. That
+// span, if it is recorded, gets the events "lock waiting", "lock acquired", "lock trouble", "lock
+// released" and, if Unlock finds that the lock was lost, "lock lost".
+//
+// The error matches [redlatch.ErrInvalid] if an option is invalid. Otherwise it is an error of the
+// meter provider.
 func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -104,48 +108,70 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		return redlatch.Hooks{}, err
 	}
 	return redlatch.Hooks{
-		Acquired: func(e redlatch.Event) {
+		Acquired: func(ctx context.Context, e redlatch.Event) {
 			at := r.event(e)
-			r.begin(e)
-			r.held.Add(context.Background(), 1, at)
+			r.begin(ctx, e)
+			r.held.Add(ctx, 1, at)
 			oldest.begin(r.set(e), e)
-			r.grants.Add(context.Background(), 1, at)
-			r.wait.Record(context.Background(), e.Elapsed.Seconds(), at)
+			r.grants.Add(ctx, 1, at)
+			r.wait.Record(ctx, e.Elapsed.Seconds(), at)
+			r.note(ctx, "lock acquired", e, fenceAttribute.Int64(int64(e.Fence)))
 		},
-		Waiting:     func(e redlatch.Event) { r.refusals.Add(context.Background(), 1, r.event(e)) },
-		Renewed:     func(e redlatch.Event) { r.renewals.Add(context.Background(), 1, r.ended(e, "renewed")) },
-		RenewFailed: func(e redlatch.Event) { r.renewals.Add(context.Background(), 1, r.ended(e, "renewed")) },
-		Lost: func(e redlatch.Event) {
-			at := r.ended(e, "lost")
-			r.held.Add(context.Background(), -1, r.event(e))
+		Waiting: func(ctx context.Context, e redlatch.Event) {
+			r.refusals.Add(ctx, 1, r.event(e))
+			r.note(ctx, "lock waiting", e)
+		},
+		Renewed: func(ctx context.Context, e redlatch.Event) { r.renewals.Add(ctx, 1, r.ended(e, "renewed")) },
+		RenewFailed: func(ctx context.Context, e redlatch.Event) {
+			r.renewals.Add(ctx, 1, r.ended(e, "renewed"))
+		},
+		Lost: func(ctx context.Context, e redlatch.Event) {
+			r.losses.Add(ctx, 1, r.ended(e, "lost"))
+			r.end(ctx, e, "lost")
 			oldest.end(r.set(e), e)
-			r.losses.Add(context.Background(), 1, at)
-			r.hold.Record(context.Background(), e.Elapsed.Seconds(), at)
 		},
-		Released: func(e redlatch.Event) {
-			r.held.Add(context.Background(), -1, r.event(e))
+		Released: func(ctx context.Context, e redlatch.Event) {
+			r.end(ctx, e, "released")
 			oldest.end(r.set(e), e)
-			r.hold.Record(context.Background(), e.Elapsed.Seconds(), r.ended(e, "released"))
 		},
-		Degraded: func(e redlatch.Event) { r.degrading.Add(context.Background(), 1, r.event(e)) },
-		Trouble: func(e redlatch.Event) {
-			attrs := []attribute.KeyValue{strategyAttribute.String(e.Strategy), causeAttribute.String(e.Cause)}
+		Degraded: func(ctx context.Context, e redlatch.Event) { r.degrading.Add(ctx, 1, r.event(e)) },
+		Trouble: func(ctx context.Context, e redlatch.Event) {
+			attrs := []attribute.KeyValue{causeAttribute.String(e.Cause)}
 			if e.Node != "" {
 				attrs = append(attrs, nodeAttribute.String(e.Node))
 			}
-			r.troubles.Add(context.Background(), 1, r.metricAttributes(e.Key, attrs...))
+			r.note(ctx, "lock trouble", e, attrs...)
+			attrs = append(attrs, strategyAttribute.String(e.Strategy))
+			r.troubles.Add(ctx, 1, r.metricAttributes(e.Key, attrs...))
 		},
 	}, nil
 }
 
+// note adds an event to the span in ctx, if that is recorded.
+func (r *recorder) note(ctx context.Context, what string, e redlatch.Event, attrs ...attribute.KeyValue) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		attrs = append(attrs, strategyAttribute.String(e.Strategy))
+		span.AddEvent(what, trace.WithAttributes(r.spanAttributes(e.Key, attrs...)...))
+	}
+}
+
+// end records the end of a lock. The outcome is done if e has no error. A loss that no Unlock found
+// is not about a call.
+func (r *recorder) end(ctx context.Context, e redlatch.Event, done string) {
+	r.held.Add(ctx, -1, r.event(e))
+	r.hold.Record(ctx, e.Elapsed.Seconds(), r.ended(e, done))
+	if e.Took > 0 || done == "released" {
+		r.note(ctx, "lock "+done, e, outcomeAttribute.String(outcome(e.Err, done)), fenceAttribute.Int64(int64(e.Fence)))
+	}
+}
+
 // begin begins the counters of e at 0. Otherwise the first loss would be the first value of its
 // counter, and no increase.
-func (r *recorder) begin(e redlatch.Event) {
+func (r *recorder) begin(ctx context.Context, e redlatch.Event) {
 	set := r.set(e)
 	if _, begun := r.begun.LoadOrStore(set.Equivalent(), true); begun {
 		return
 	}
-	ctx := context.Background()
 	for _, err := range []error{redlatch.ErrLost, redlatch.ErrMaxHold} {
 		lost := redlatch.Event{Strategy: e.Strategy, Key: e.Key, Lead: e.Lead, Err: err}
 		r.losses.Add(ctx, 0, r.ended(lost, ""))

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redlatch/redlatch"
 	redlatchotel "github.com/redlatch/redlatch/otel"
@@ -31,13 +33,59 @@ func TestHooksRecordAGrantAndItsRelease(t *testing.T) {
 	require.Zero(t, b.count(t, "redlatch.lock.refusals", setNXPX))
 }
 
+// TestHooksBelongToTheSpanOfTheirCall: what they record has the span in the ctx of the call as its
+// exemplar, and that span gets events. Its attributes are those of spans.
+func TestHooksBelongToTheSpanOfTheirCall(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(append(b.opts, redlatchotel.WithSpanKey())...)
+	require.NoError(t, err)
+	l, err := redlatch.NewSetNXPX(b.client, redlatch.WithHooks(hooks), redlatch.WithoutRenewal(), redlatch.WithOpTimeout(2*time.Second))
+	require.NoError(t, err)
+	tracer := b.tracer.Tracer("test")
+	locking, lockSpan := tracer.Start(t.Context(), "locking")
+	work, workSpan := tracer.Start(t.Context(), "work")
+	ending, cancel := context.WithCancel(locking)
+	first, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	_, err = l.Lock(ending, "k", redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(context.Context, redlatch.Event) { cancel() },
+	}))
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	require.NoError(t, first.Unlock(t.Context()))
+	lock, err := l.Lock(locking, "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(work))
+	lost, err := l.Lock(t.Context(), "lost")
+	require.NoError(t, err)
+	b.server.Del("lost")
+	require.ErrorIs(t, lost.Unlock(work), redlatch.ErrLost)
+	b.server.SetError("LOADING not yet")
+	_, err = l.TryLock(locking, "k")
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+
+	events := func(s trace.Span) (names []string) {
+		for _, e := range s.(sdktrace.ReadOnlySpan).Events() {
+			names = append(names, e.Name)
+			require.Contains(t, e.Attributes, setNXPX)
+			set := attribute.NewSet(e.Attributes...)
+			key, _ := set.Value("redlatch.key")
+			require.Contains(t, []string{"k", "lost"}, key.AsString())
+		}
+		return names
+	}
+	require.Equal(t, []string{"lock waiting", "lock acquired", "lock trouble"}, events(lockSpan))
+	require.Equal(t, []string{"lock released", "lock lost"}, events(workSpan))
+	require.Equal(t, lockSpan.SpanContext().TraceID(), b.exemplar(t, "redlatch.lock.wait.duration"))
+	require.Equal(t, workSpan.SpanContext().TraceID(), b.exemplar(t, "redlatch.lock.hold.duration"))
+}
+
 // TestHooksMeasureSeconds: the unit of the histograms says so, and their buckets fit.
 func TestHooksMeasureSeconds(t *testing.T) {
 	b := newLab(t)
 	hooks, err := redlatchotel.Hooks(b.opts...)
 	require.NoError(t, err)
-	hooks.Acquired(redlatch.Event{Strategy: "redlock", Elapsed: 250 * time.Millisecond})
-	hooks.Released(redlatch.Event{Strategy: "redlock", Elapsed: 90 * time.Minute})
+	hooks.Acquired(t.Context(), redlatch.Event{Strategy: "redlock", Elapsed: 250 * time.Millisecond})
+	hooks.Released(t.Context(), redlatch.Event{Strategy: "redlock", Elapsed: 90 * time.Minute})
 	for name, want := range map[string]struct {
 		seconds     float64
 		first, last float64
@@ -202,7 +250,7 @@ func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 		{Strategy: "redlock", Node: "two:6379", Cause: "connection", Err: why},
 		{Strategy: "redlock", Key: "orders:42", Cause: "quorum", Err: why},
 	} {
-		hooks.Trouble(e)
+		hooks.Trouble(t.Context(), e)
 	}
 	for _, c := range []struct {
 		times int64
@@ -227,7 +275,7 @@ func TestHooksCountDegradedWaiting(t *testing.T) {
 		return "k"
 	}))...)
 	require.NoError(t, err)
-	hooks.Degraded(redlatch.Event{Strategy: "setnxpx", Err: errors.New("NOPERM")})
+	hooks.Degraded(t.Context(), redlatch.Event{Strategy: "setnxpx", Err: errors.New("NOPERM")})
 	require.EqualValues(t, 1, b.count(t, "redlatch.lock.degraded", setNXPX))
 }
 

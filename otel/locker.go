@@ -23,10 +23,11 @@ import (
 // and waits that were given up, which [Hooks] does not record.
 //
 // Each Extend ("lock extend") and Unlock ("lock unlock") of a lock that these calls returned has a
-// span too. It lasts as long as Redis took. Its parent is the span in the ctx of the call that
-// acquired the lock.
+// span too. It lasts as long as Redis took. Its parent is the span in its ctx. If there is none, the
+// parent is the span in the ctx of the call that acquired the lock.
 //
-// If the lock is lost while that parent is recorded, the parent gets the event "lock lost". An
+// If the lock is lost while the span in the ctx of the call that acquired it is recorded, that span
+// gets the event "lock lost". An
 // Extend that finds the loss has no span. An Extend or Unlock after the loss has none either. If
 // Unlock finds the loss, its span says so.
 //
@@ -89,7 +90,7 @@ func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) 
 
 // waits notes that a call of Lock waits. Call returned at its end. The hook waiting notes that it is
 // a call of Lead.
-func (l *locker) waits(key string) (waiting func(redlatch.Event), returned func()) {
+func (l *locker) waits(key string) (waiting func(context.Context, redlatch.Event), returned func()) {
 	call := redlatch.Event{Fence: l.oldest.number.Add(1)}
 	var set attribute.Set
 	count := func(n int64) { l.waiters.Add(context.Background(), n, metric.WithAttributeSet(set)) }
@@ -103,7 +104,7 @@ func (l *locker) waits(key string) (waiting func(redlatch.Event), returned func(
 		l.oldest.end(set, call)
 	}
 	begin(false)
-	return func(e redlatch.Event) { // in the goroutine of the call
+	return func(_ context.Context, e redlatch.Event) { // in the goroutine of the call
 		if e.Lead && !call.Lead {
 			end()
 			begin(true)
@@ -158,20 +159,23 @@ func (l *locker) traced(
 }
 
 // withHooks adds hooks to opts: waiting, and some that record a span for each Extend and Unlock of
-// the lock. The parent is the span in ctx, which is that of the caller. The span is recorded after
-// the call, when the event has the time that Redis took. Renewals have no span, and neither have
-// losses that no Unlock found.
+// the lock. The parent is the span in the ctx of that call. If there is none, it is that in ctx, of
+// the call that acquires the lock. The span is recorded after the call, when the event has the time
+// that Redis took. Renewals have no span, and neither have losses that no Unlock found.
 func (l *locker) withHooks(
-	ctx context.Context, opts []redlatch.Option, waiting func(redlatch.Event),
+	ctx context.Context, opts []redlatch.Option, waiting func(context.Context, redlatch.Event),
 ) []redlatch.Option {
 	if ctx == nil {
 		return opts
 	}
-	parent := trace.ContextWithSpanContext(context.Background(), trace.SpanContextFromContext(ctx))
-	made := func(op, done string) func(redlatch.Event) {
-		return func(e redlatch.Event) {
+	acquired := trace.SpanContextFromContext(ctx) // without the rest of ctx, which may end long before the lock
+	made := func(op, done string) func(context.Context, redlatch.Event) {
+		return func(ctx context.Context, e redlatch.Event) {
 			if e.Renewal || e.Took == 0 {
 				return
+			}
+			if !trace.SpanContextFromContext(ctx).IsValid() {
+				ctx = trace.ContextWithSpanContext(ctx, acquired)
 			}
 			now := time.Now()
 			ended := outcome(e.Err, done)
@@ -180,7 +184,7 @@ func (l *locker) withHooks(
 			if e.Owner != "" {
 				attrs = append(attrs, ownerAttribute.String(e.Owner))
 			}
-			_, span := l.tracer.Start(parent, "lock "+op, trace.WithTimestamp(now.Add(-e.Took)),
+			_, span := l.tracer.Start(ctx, "lock "+op, trace.WithTimestamp(now.Add(-e.Took)),
 				trace.WithAttributes(attrs...))
 			if e.Err != nil {
 				span.SetAttributes(errorAttribute.String(ended))

@@ -142,7 +142,7 @@ func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
 			ctx, cancel := ending(t.Context())
 			defer cancel()
 			waited := false
-			_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+			_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) {
 				waited = true
 				if end == "canceled" {
 					cancel()
@@ -170,8 +170,8 @@ func TestWaitThatEndedWithoutRedisSaysSo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{
-		Waiting: func(redlatch.Event) { b.server.Close() },
-		Trouble: func(redlatch.Event) { cancel() },
+		Waiting: func(context.Context, redlatch.Event) { b.server.Close() },
+		Trouble: func(context.Context, redlatch.Event) { cancel() },
 	}))
 	require.ErrorIs(t, err, redlatch.ErrUnavailable)
 	require.ErrorIs(t, err, context.Canceled)
@@ -202,45 +202,50 @@ var ways = map[string]func(ctx context.Context, l redlatch.Locker, opts ...redla
 	},
 }
 
-// TestUnlockAndExtendAreSpans: they are children of the span in the ctx of the call that acquired
-// the lock, whatever their own ctx is. They last as long as Redis took.
+// TestUnlockAndExtendAreSpans: they are children of the span in their ctx. If there is none, they are
+// children of that in the ctx of the call that acquired the lock. They last as long as Redis took.
 func TestUnlockAndExtendAreSpans(t *testing.T) {
-	for name, take := range ways {
-		t.Run(name, func(t *testing.T) {
-			b := newLab(t)
-			l := b.locker(t, nil, nil)
-			ctx, caller := b.tracer.Tracer("test").Start(t.Context(), "work")
-			took := make(map[string]time.Duration)
-			hooks := redlatch.WithHooks(redlatch.Hooks{
-				Renewed:  func(e redlatch.Event) { took["extend"] = e.Took },
-				Released: func(e redlatch.Event) { took["unlock"] = e.Took },
+	for _, traced := range []bool{true, false} {
+		for name, take := range ways {
+			t.Run(fmt.Sprintf("%s traced=%t", name, traced), func(t *testing.T) {
+				b := newLab(t)
+				l := b.locker(t, nil, nil)
+				ctx, caller := b.tracer.Tracer("test").Start(t.Context(), "work")
+				took := make(map[string]time.Duration)
+				hooks := redlatch.WithHooks(redlatch.Hooks{
+					Renewed:  func(_ context.Context, e redlatch.Event) { took["extend"] = e.Took },
+					Released: func(_ context.Context, e redlatch.Event) { took["unlock"] = e.Took },
+				})
+				opts := []redlatch.Option{hooks, redlatch.WithoutRenewal()}
+				if name != "adopt" {
+					opts = append(opts, redlatch.WithOwner("billing"))
+				}
+				lock, err := take(ctx, l, opts...)
+				require.NoError(t, err)
+				caller.End()
+				other, parent := t.Context(), caller
+				if traced {
+					other, parent = b.tracer.Tracer("test").Start(t.Context(), "other")
+					defer parent.End()
+				}
+				require.NoError(t, lock.Extend(other, time.Minute))
+				require.NoError(t, lock.Unlock(other))
+				for op, done := range map[string]string{"extend": "extended", "unlock": "released"} {
+					s := b.span(t, "lock "+op)
+					require.Equal(t, parent.SpanContext().TraceID(), s.SpanContext().TraceID())
+					require.Equal(t, parent.SpanContext().SpanID(), s.Parent().SpanID())
+					require.Positive(t, took[op])
+					require.Equal(t, took[op], s.EndTime().Sub(s.StartTime()))
+					require.Equal(t, codes.Unset, s.Status().Code)
+					require.Equal(t, map[string]string{
+						"redlatch.operation": op,
+						"redlatch.outcome":   done,
+						"redlatch.fence":     fmt.Sprint(lock.Fence()),
+						"redlatch.owner":     "billing",
+					}, attributes(s))
+				}
 			})
-			opts := []redlatch.Option{hooks, redlatch.WithoutRenewal()}
-			if name != "adopt" {
-				opts = append(opts, redlatch.WithOwner("billing"))
-			}
-			lock, err := take(ctx, l, opts...)
-			require.NoError(t, err)
-			caller.End()
-			other, end := b.tracer.Tracer("test").Start(t.Context(), "other")
-			defer end.End()
-			require.NoError(t, lock.Extend(other, time.Minute))
-			require.NoError(t, lock.Unlock(other))
-			for op, done := range map[string]string{"extend": "extended", "unlock": "released"} {
-				s := b.span(t, "lock "+op)
-				require.Equal(t, caller.SpanContext().TraceID(), s.SpanContext().TraceID())
-				require.Equal(t, caller.SpanContext().SpanID(), s.Parent().SpanID())
-				require.Positive(t, took[op])
-				require.Equal(t, took[op], s.EndTime().Sub(s.StartTime()))
-				require.Equal(t, codes.Unset, s.Status().Code)
-				require.Equal(t, map[string]string{
-					"redlatch.operation": op,
-					"redlatch.outcome":   done,
-					"redlatch.fence":     fmt.Sprint(lock.Fence()),
-					"redlatch.owner":     "billing",
-				}, attributes(s))
-			}
-		})
+		}
 	}
 }
 
@@ -307,8 +312,8 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 	l := b.locker(t, nil, nil, redlatch.WithTTL(6*time.Second), redlatch.WithOpTimeout(2*time.Second))
 	renewed, failed := make(chan redlatch.Event, 100), make(chan redlatch.Event, 100)
 	lock, err := l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{
-		Renewed:     func(e redlatch.Event) { renewed <- e },
-		RenewFailed: func(e redlatch.Event) { failed <- e },
+		Renewed:     func(_ context.Context, e redlatch.Event) { renewed <- e },
+		RenewFailed: func(_ context.Context, e redlatch.Event) { failed <- e },
 	}))
 	require.NoError(t, err)
 	expect := func(from chan redlatch.Event) {
@@ -340,8 +345,8 @@ func TestHooksOfACallAreStillCalled(t *testing.T) {
 			b := newLab(t)
 			l := b.locker(t, nil, nil)
 			var called []string
-			record := func(what string) func(redlatch.Event) {
-				return func(redlatch.Event) { called = append(called, what) }
+			record := func(what string) func(context.Context, redlatch.Event) {
+				return func(context.Context, redlatch.Event) { called = append(called, what) }
 			}
 			opts := make([]redlatch.Option, 0, 3)
 			opts = append(opts, redlatch.WithoutRenewal(), redlatch.WithHooks(redlatch.Hooks{
@@ -404,7 +409,7 @@ func TestTheVersionIsOnBothScopes(t *testing.T) {
 	require.Equal(t, "github.com/redlatch/redlatch/otel", info.Main.Path)
 	hooks, err := redlatchotel.Hooks(b.opts...)
 	require.NoError(t, err)
-	hooks.Acquired(redlatch.Event{}) // recorded by the meter of Hooks only
+	hooks.Acquired(t.Context(), redlatch.Event{}) // recorded by the meter of Hooks only
 	require.Equal(t, info.Main.Version, b.meter(t).Version)
 	b = newLab(t)
 	inside, err := redlatch.NewSetNXPX(b.client)

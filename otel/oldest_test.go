@@ -43,16 +43,16 @@ func TestOldestHoldIsMeasuredWhileItLasts(t *testing.T) {
 		event := func(key string, fence uint64) redlatch.Event {
 			return redlatch.Event{Strategy: "setnxpx", Key: key, Fence: fence}
 		}
-		hooks.Acquired(event("import", 1))
+		hooks.Acquired(t.Context(), event("import", 1))
 		time.Sleep(time.Hour)
-		hooks.Acquired(event("index", 2))
-		hooks.Acquired(event("report", 3))
+		hooks.Acquired(t.Context(), event("index", 2))
+		hooks.Acquired(t.Context(), event("report", 3))
 		time.Sleep(time.Minute)
 		require.Equal(t, map[string]time.Duration{"i": time.Hour + time.Minute, "r": time.Minute}, b.oldest(t))
-		hooks.Released(event("import", 1))
-		hooks.Lost(event("report", 3))
+		hooks.Released(t.Context(), event("import", 1))
+		hooks.Lost(t.Context(), event("report", 3))
 		require.Equal(t, map[string]time.Duration{"i": time.Minute, "r": 0}, b.oldest(t))
-		hooks.Released(event("index", 2))
+		hooks.Released(t.Context(), event("index", 2))
 		require.Equal(t, map[string]time.Duration{"i": 0, "r": 0}, b.oldest(t))
 	})
 }
@@ -82,9 +82,9 @@ func TestOldestHoldForgetsNoEnd(t *testing.T) {
 				for _, s := range c.steps {
 					event := redlatch.Event{Strategy: "setnxpx", Key: "k", Fence: s.fence}
 					if s.end {
-						hooks.Released(event)
+						hooks.Released(t.Context(), event)
 					} else {
-						hooks.Acquired(event)
+						hooks.Acquired(t.Context(), event)
 						time.Sleep(time.Second)
 					}
 				}

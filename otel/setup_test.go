@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
@@ -103,6 +104,18 @@ func (b *lab) count(t *testing.T, name string, attrs ...attribute.KeyValue) (n i
 		}
 	}
 	return n
+}
+
+// exemplar returns the trace of the newest exemplars of a histogram, which must be of one trace.
+func (b *lab) exemplar(t *testing.T, name string) (id trace.TraceID) {
+	t.Helper()
+	for _, p := range b.metrics(t)[name].Data.(metricdata.Histogram[float64]).DataPoints {
+		for _, e := range p.Exemplars {
+			require.True(t, !id.IsValid() || id == trace.TraceID(e.TraceID), "two traces")
+			id = trace.TraceID(e.TraceID)
+		}
+	}
+	return id
 }
 
 // span returns the ended span with that name, of which there must be one.

@@ -165,8 +165,8 @@ func TestOutage(t *testing.T) {
 		l := redlatchtest.NewLocker(t, brief...)
 		failed, renewed := make(chan struct{}, 1), make(chan struct{}, 1)
 		kept, err := l.Lock(t.Context(), "kept", redlatch.WithHooks(redlatch.Hooks{
-			RenewFailed: func(redlatch.Event) { signal(failed) },
-			Renewed:     func(redlatch.Event) { signal(renewed) },
+			RenewFailed: func(context.Context, redlatch.Event) { signal(failed) },
+			Renewed:     func(context.Context, redlatch.Event) { signal(renewed) },
 		}))
 		require.NoError(t, err)
 		l.Hold("theirs")
@@ -224,7 +224,7 @@ func TestLockIsLostInAnOutage(t *testing.T) {
 func TestPrefixAndHooks(t *testing.T) {
 	everywhere(t, func(t *testing.T) {
 		var events atomic.Int32
-		count := func(redlatch.Event) { events.Add(1) }
+		count := func(context.Context, redlatch.Event) { events.Add(1) }
 		hooks := redlatch.WithHooks(redlatch.Hooks{Acquired: count, Released: count})
 		l := redlatchtest.NewLocker(t, redlatch.WithKeyPrefix("shop:"), hooks)
 		l.Hold("k")

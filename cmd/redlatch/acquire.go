@@ -114,15 +114,15 @@ type reporter struct {
 // hooks returns the hooks of the lock.
 func (r *reporter) hooks() redlatch.Hooks {
 	return redlatch.Hooks{
-		Trouble: func(e redlatch.Event) {
+		Trouble: func(_ context.Context, e redlatch.Event) {
 			if e.Node != "" {
 				r.report(e.Node+" "+e.Cause, e.Err)
 			} else if !r.ends() {
 				r.report("", e.Err)
 			}
 		},
-		RenewFailed: func(e redlatch.Event) { r.renewed(e.Err) },
-		Renewed:     func(redlatch.Event) { r.renewed(nil) },
+		RenewFailed: func(_ context.Context, e redlatch.Event) { r.renewed(e.Err) },
+		Renewed:     func(context.Context, redlatch.Event) { r.renewed(nil) },
 	}
 }
 

@@ -195,8 +195,10 @@ func (w *world) locker(i int) (redlatch.Locker, error) {
 
 // hooks note what a Locker reports.
 func (w *world) hooks(owner string) redlatch.Option {
-	note := func(what string) func(redlatch.Event) {
-		return func(redlatch.Event) { w.record.add(judge.Event{Kind: judge.Hooked, Owner: owner, Text: what}) }
+	note := func(what string) func(context.Context, redlatch.Event) {
+		return func(context.Context, redlatch.Event) {
+			w.record.add(judge.Event{Kind: judge.Hooked, Owner: owner, Text: what})
+		}
 	}
 	return redlatch.WithHooks(redlatch.Hooks{Acquired: note("Acquired"), Lost: note("Lost"), Released: note("Released")})
 }

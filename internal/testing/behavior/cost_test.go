@@ -94,7 +94,7 @@ func TestPairAllocatesLittle(t *testing.T) {
 func contended(t *testing.T, client redis.UniversalClient, lockers, callers int) func() {
 	ctx, key := context.Background(), fmt.Sprint("contended ", lockers, callers)
 	waits, calls, got := make(chan struct{}, callers), make(chan redlatch.Locker), make(chan *redlatch.Lock, callers)
-	hooks := redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waits <- struct{}{} }})
+	hooks := redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) { waits <- struct{}{} }})
 	var all []redlatch.Locker
 	for range lockers {
 		all = append(all, locktest.SetNXPX(t, client, redlatch.WithTTL(time.Hour), hooks))

@@ -95,7 +95,7 @@ func TestDegradedMeansThatSubscribeIsRefused(t *testing.T) {
 				t.Cleanup(s.Close)
 				defer time.Sleep(time.Minute) // idle goroutines end
 				var degraded atomic.Int64
-				hooks := redlatch.WithHooks(redlatch.Hooks{Degraded: func(redlatch.Event) { degraded.Add(1) }})
+				hooks := redlatch.WithHooks(redlatch.Hooks{Degraded: func(context.Context, redlatch.Event) { degraded.Add(1) }})
 				holder := mustLock(t, newLocker(t, s.client(t)), "k", redlatch.WithTTL(time.Minute))
 				got := locktest.Standing(t, newLocker(t, s.client(t), hooks))
 				time.Sleep(5 * time.Second)

@@ -51,10 +51,10 @@ func never[L any](t *testing.T) func(context.Context, L) error {
 }
 
 // on returns the option of a hook of one kind. The hook runs f once, at the first event of key.
-func on(kind func(*redlatch.Hooks, func(redlatch.Event)), key string, f func()) redlatch.Option {
+func on(kind func(*redlatch.Hooks, func(context.Context, redlatch.Event)), key string, f func()) redlatch.Option {
 	var once sync.Once
 	var h redlatch.Hooks
-	kind(&h, func(e redlatch.Event) {
+	kind(&h, func(_ context.Context, e redlatch.Event) {
 		if e.Key == key {
 			once.Do(f)
 		}
@@ -62,9 +62,9 @@ func on(kind func(*redlatch.Hooks, func(redlatch.Event)), key string, f func()) 
 	return redlatch.WithHooks(h)
 }
 
-func acquired(h *redlatch.Hooks, f func(redlatch.Event)) { h.Acquired = f }
-func waiting(h *redlatch.Hooks, f func(redlatch.Event))  { h.Waiting = f }
-func lost(h *redlatch.Hooks, f func(redlatch.Event))     { h.Lost = f }
+func acquired(h *redlatch.Hooks, f func(context.Context, redlatch.Event)) { h.Acquired = f }
+func waiting(h *redlatch.Hooks, f func(context.Context, redlatch.Event))  { h.Waiting = f }
+func lost(h *redlatch.Hooks, f func(context.Context, redlatch.Event))     { h.Lost = f }
 
 // orderOf returns the keys of events in order. The two sides of a migration count as one.
 func orderOf(events []redlatch.Event) (keys []string) {
@@ -108,8 +108,8 @@ func TestDoAllAcquiresEachKeyOnceInOneOrder(t *testing.T) {
 func TestDoAllIsAllOrNothing(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		for _, c := range []struct {
-			call, held string                                      // another owner has held
-			event      func(*redlatch.Hooks, func(redlatch.Event)) // when it happens
+			call, held string                                                       // another owner has held
+			event      func(*redlatch.Hooks, func(context.Context, redlatch.Event)) // when it happens
 			key, what  string
 			want       error
 		}{
@@ -247,7 +247,7 @@ func TestPanicReleasesAll(t *testing.T) {
 func TestHookThatPanicsLeavesNoLock(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		l, other := w.locker(t, longTTL), w.locker(t)
-		boom := func(redlatch.Event) { panic("of the caller") }
+		boom := func(context.Context, redlatch.Event) { panic("of the caller") }
 		acquired, waiting := redlatch.WithHooks(redlatch.Hooks{Acquired: boom}), redlatch.WithHooks(redlatch.Hooks{Waiting: boom})
 		require.Panics(t, func() { _, _ = l.TryLock(t.Context(), "k", acquired) })
 		require.Panics(t, func() { _, _ = l.Lock(t.Context(), "k", acquired) })
@@ -517,8 +517,8 @@ type marks struct {
 }
 
 func (m *marks) hooks() redlatch.Hooks {
-	as := func(name string) func(redlatch.Event) {
-		return func(e redlatch.Event) {
+	as := func(name string) func(context.Context, redlatch.Event) {
+		return func(_ context.Context, e redlatch.Event) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if m.by == nil {

@@ -108,9 +108,9 @@ func TestUnavailableIsNoHolder(t *testing.T) {
 			onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 				var troubles heard
 				l, link := w.linked(t, longTTL, redlatch.WithOpTimeout(timeout), redlatch.WithOwner("api-7"), redlatch.WithHooks(redlatch.Hooks{
-					Trouble: func(e redlatch.Event) {
+					Trouble: func(ctx context.Context, e redlatch.Event) {
 						if e.Node == "" { // not that of a node
-							troubles.add(e)
+							troubles.add(ctx, e)
 						}
 					},
 				}))
@@ -169,9 +169,9 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		lock := mustLock(t, w.locker(t), "k")
 		var troubles heard
-		l, link := w.linked(t, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{Trouble: func(e redlatch.Event) {
+		l, link := w.linked(t, redlatch.WithOpTimeout(200*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{Trouble: func(ctx context.Context, e redlatch.Event) {
 			if e.Node == "" {
-				troubles.add(e)
+				troubles.add(ctx, e)
 			}
 		}}))
 		ctx, leave := context.WithCancel(t.Context())

@@ -116,7 +116,7 @@ func TestProcessThatKeepsAKeyKeepsNothingElse(t *testing.T) {
 			runtime.AddCleanup(inHook, free, freed)
 			runtime.AddCleanup(inCtx, free, freed)
 			ctx := context.WithValue(t.Context(), key{}, inCtx)
-			lock, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Released: func(redlatch.Event) { inHook[0]++ }}))
+			lock, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Released: func(context.Context, redlatch.Event) { inHook[0]++ }}))
 			require.NoError(t, err)
 			runtime.AddCleanup(lock, free, freed)
 			require.NoError(t, lock.UnlockAfter(ctx, 10*time.Second))

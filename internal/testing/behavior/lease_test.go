@@ -71,8 +71,8 @@ func TestRenewalsGoOnUntilTheLeaseEnds(t *testing.T) {
 		var renewed, failed atomic.Int64
 		client, tap := locktest.Tapped(t, s)
 		l := made(redlatch.NewSetNXPX(client, redlatch.WithHooks(redlatch.Hooks{
-			Renewed:     func(redlatch.Event) { renewed.Add(1) },
-			RenewFailed: func(redlatch.Event) { failed.Add(1) },
+			Renewed:     func(context.Context, redlatch.Event) { renewed.Add(1) },
+			RenewFailed: func(context.Context, redlatch.Event) { failed.Add(1) },
 		})))
 		lock := mustLock(t, l, "k")
 		time.Sleep(10 * time.Minute)
@@ -112,7 +112,7 @@ func TestUnlockWaitsForARenewalInFlight(t *testing.T) {
 		client, tap := locktest.Tapped(t, s)
 		var took time.Duration
 		l := made(redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(4*time.Second), redlatch.WithHooks(redlatch.Hooks{
-			Released: func(e redlatch.Event) { took = e.Took },
+			Released: func(_ context.Context, e redlatch.Event) { took = e.Took },
 		})))
 		locktest.Warm(t, l)
 		lock := mustLock(t, l, "k")
@@ -150,8 +150,8 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 					var renewed atomic.Int64
 					losses := make(chan error, 2) // of both sides
 					count := redlatch.WithHooks(redlatch.Hooks{
-						Renewed: func(redlatch.Event) { renewed.Add(1) },
-						Lost:    func(e redlatch.Event) { losses <- e.Err },
+						Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) },
+						Lost:    func(_ context.Context, e redlatch.Event) { losses <- e.Err },
 					})
 					l := made(redlatch.NewSetNXPX(s.Client(t), count))
 					if migrates {
@@ -184,8 +184,8 @@ func TestHooksReportEachTransitionOnce(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		var mu sync.Mutex // guards events: hooks of two locks may run at once
 		events := make(map[uint64][]string)
-		note := func(what string) func(redlatch.Event) {
-			return func(e redlatch.Event) {
+		note := func(what string) func(context.Context, redlatch.Event) {
+			return func(_ context.Context, e redlatch.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				events[e.Fence] = append(events[e.Fence], what)
@@ -230,7 +230,7 @@ func TestLostHookMayUseTheLock(t *testing.T) {
 		l := made(redlatch.NewSetNXPX(s.Client(t)))
 		var holder *redlatch.Lock
 		lost, again := make(chan time.Time, 1), make(chan *redlatch.Lock, 1)
-		holder = granted(l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Lost: func(redlatch.Event) {
+		holder = granted(l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Lost: func(context.Context, redlatch.Event) {
 			lost <- time.Now()
 			require.ErrorIs(t, holder.Unlock(context.Background()), redlatch.ErrLost)
 			again <- granted(l.Lock(context.Background(), "k"))

@@ -206,7 +206,7 @@ type heard struct {
 	events []redlatch.Event
 }
 
-func (h *heard) add(e redlatch.Event) {
+func (h *heard) add(_ context.Context, e redlatch.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, e)

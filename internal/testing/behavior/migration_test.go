@@ -145,8 +145,10 @@ func TestMigrationTokenAndFenceAreThoseOfTo(t *testing.T) {
 		servers := threeServers(t, s)
 		var heard []string
 		side := func(name string) redlatch.Option {
-			note := func(what string) func(redlatch.Event) {
-				return func(e redlatch.Event) { heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil)) }
+			note := func(what string) func(context.Context, redlatch.Event) {
+				return func(_ context.Context, e redlatch.Event) {
+					heard = append(heard, fmt.Sprintf("%s %s %t", name, what, e.Err != nil))
+				}
 			}
 			return redlatch.WithHooks(redlatch.Hooks{
 				Acquired: note("acquired"), Renewed: note("renewed"), Lost: note("lost"), Released: note("released"),
@@ -342,7 +344,7 @@ func TestMigrationStartsOverWhenFromIsLost(t *testing.T) {
 func TestMigrationNeverGrantsWhatHalfIsLostOf(t *testing.T) {
 	onPair(t, func(t *testing.T, p *pairOf) {
 		granted := 0
-		slow := redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {
+		slow := redlatch.WithHooks(redlatch.Hooks{Acquired: func(context.Context, redlatch.Event) {
 			if granted++; granted == 2 {
 				time.Sleep(500 * time.Millisecond) // of the bubble
 			}
@@ -426,7 +428,7 @@ func TestMigrationWaitSaysHowItEnded(t *testing.T) {
 		p.from.Heal()
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = p.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) { time.Sleep(3 * time.Second) }}))
+		_, err = p.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Acquired: func(context.Context, redlatch.Event) { time.Sleep(3 * time.Second) }}))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.NotErrorIs(t, err, redlatch.ErrLost, "from was lost before to was asked")
 	}, redlatch.WithoutRenewal(), redlatch.WithTTL(2*time.Second), redlatch.WithOpTimeout(time.Second))
@@ -456,7 +458,7 @@ func TestMigrationWhoseHookPanicsLeavesNeither(t *testing.T) {
 			"TryLock": p.TryLock, "Lock": p.Lock,
 		} {
 			n := 0
-			panics := func(redlatch.Event) {
+			panics := func(context.Context, redlatch.Event) {
 				if n++; n == 2 {
 					panic("hook")
 				}

@@ -138,7 +138,7 @@ func TestMinHoldFitsItsLock(t *testing.T) {
 // TestWhatNeverBeganKeepsNobodyOut: a lock was granted, and no caller got it, or fn was not called.
 // So it has no minimum hold.
 func TestWhatNeverBeganKeepsNobodyOut(t *testing.T) {
-	panics := func(redlatch.Event) { panic("hook") }
+	panics := func(context.Context, redlatch.Event) { panic("hook") }
 	kinds := maps.Clone(keeping)
 	kinds["Migration"] = everyLocker()["Migration"]
 	onEvery(t, kinds, func(t *testing.T, w *world) {
@@ -193,7 +193,7 @@ func TestHookThatPanicsAsItsCallIsServedKeepsNobodyOut(t *testing.T) {
 		holder := mustLock(t, w.locker(t), "k")
 		l := w.locker(t, redlatch.WithMinHold(time.Hour), redlatch.WithOwner("served"))
 		require.PanicsWithValue(t, "hook", func() {
-			_, _ = l.Lock(bounded(t), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+			_, _ = l.Lock(bounded(t), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) {
 				require.NoError(t, holder.Unlock(t.Context()))
 				eventually(t, "served", func() bool {
 					st, err := w.locker(t).Inspect(t.Context(), "k")

@@ -270,7 +270,7 @@ func TestFullRedisLosesNoLock(t *testing.T) {
 	onRedis(t, queues, func(t *testing.T, w *world) {
 		renewed := make(chan redlatch.Event, 100)
 		lock := mustLock(t, w.locker(t, redlatch.WithTTL(locktest.BriefTTL), redlatch.WithHooks(redlatch.Hooks{
-			Renewed: func(e redlatch.Event) { renewed <- e },
+			Renewed: func(_ context.Context, e redlatch.Event) { renewed <- e },
 		})), "k")
 		client, lost := w.deaf(t)
 		first, second := waitInLine(t, w.over(t, client), "k"), waitInLine(t, w.locker(t), "k")

@@ -219,7 +219,7 @@ func TestReadersRenewTheirPermitOnce(t *testing.T) {
 		client, tap := locktest.Tapped(t, s)
 		var renewed atomic.Int64
 		read, _ := locktest.ReadWrite(t, client, redlatch.WithTTL(3*time.Second), redlatch.WithHooks(redlatch.Hooks{
-			Renewed: func(redlatch.Event) { renewed.Add(1) },
+			Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) },
 		}))
 		_, write := pair()
 		locktest.Warm(t, read)
@@ -300,7 +300,7 @@ func TestLastReaderKeepsNobodyOut(t *testing.T) {
 func TestNoReaderOrWriterIsToldOfEachHolder(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, _ *locktest.Site, pair sides) {
 		var moved atomic.Int64
-		hooks := redlatch.WithHooks(redlatch.Hooks{Moved: func(redlatch.Event) { moved.Add(1) }})
+		hooks := redlatch.WithHooks(redlatch.Hooks{Moved: func(context.Context, redlatch.Event) { moved.Add(1) }})
 		short := redlatch.WithTTL(3 * time.Second)
 		read1, _ := pair(short)
 		read2, _ := pair(short)

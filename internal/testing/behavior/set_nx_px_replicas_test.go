@@ -81,7 +81,7 @@ func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
 	client := locktest.Closing(t, redis.NewClient(s.User(t, "~*", "&*", "+@all", "-wait")))
 	holder := mustLock(t, newLocker(t, admin), "k")
 	_, err := newLocker(t, client, longTTL, inVain).Lock(bounded(t), "k", redlatch.WithHooks(redlatch.Hooks{
-		Waiting: func(redlatch.Event) { _ = holder.Unlock(context.Background()) },
+		Waiting: func(context.Context, redlatch.Event) { _ = holder.Unlock(context.Background()) },
 	}))
 	requireOnly(t, err, errors.ErrUnsupported)
 	require.ErrorContains(t, err, "WithReplicas needs WAIT, which this Redis refuses: NOPERM")

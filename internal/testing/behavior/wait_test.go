@@ -79,7 +79,7 @@ func TestWaitForACallerOfTheSameLockerIsToldSo(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var told error
-		_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { told = e.Err }}))
+		_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(_ context.Context, e redlatch.Event) { told = e.Err }}))
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		require.EqualError(t, told, `held by "api-7", a caller of this Locker`)
 		require.ErrorContains(t, err, `the last attempt: held by "api-7", a caller of this Locker`)
@@ -208,7 +208,7 @@ func TestCallsWithOptionsAreLinesOfTheirOwn(t *testing.T) {
 		holder := granted(newLocker(s.Client(t)).Lock(t.Context(), "k"))
 		first := locktest.Standing(t, l)
 		alone := locktest.Standing(t, l, redlatch.WithTTL(time.Minute))
-		second := locktest.Standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(redlatch.Event) {}}))
+		second := locktest.Standing(t, l, redlatch.WithHooks(redlatch.Hooks{Acquired: func(context.Context, redlatch.Event) {}}))
 		time.Sleep(time.Second)
 		st, err := l.Inspect(t.Context(), "k")
 		require.NoError(t, err)
@@ -301,7 +301,7 @@ func TestCallerWhoComesWhileTheLineRestsWaits(t *testing.T) {
 		var told atomic.Int64
 		l := made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithoutQueue(), redlatch.WithMaxHold(time.Hour),
 			redlatch.WithPollInterval(time.Second, time.Second), redlatch.WithHooks(redlatch.Hooks{
-				Waiting: func(redlatch.Event) { told.Add(1) },
+				Waiting: func(context.Context, redlatch.Event) { told.Add(1) },
 			})))
 		first := <-locktest.Standing(t, l)
 		second := locktest.Standing(t, l)
@@ -319,7 +319,7 @@ func TestHookThatPanicsWhenItsCallIsServedLeavesNoLock(t *testing.T) {
 	onQueues(t, func(t *testing.T, s *locktest.Site, newLocker func(redis.UniversalClient) redlatch.Locker) {
 		l, holder := newLocker(s.Client(t)), mustLock(t, newLocker(s.Client(t)), "k")
 		require.Panics(t, func() {
-			_, _ = l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) {
+			_, _ = l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) {
 				require.NoError(t, holder.Unlock(t.Context()))
 				time.Sleep(time.Second) // of the bubble
 				panic("of the caller")

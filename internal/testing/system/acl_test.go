@@ -48,8 +48,8 @@ func newGrantee(t *testing.T, strategy string, rights []string) *grantee {
 		return user
 	}
 	opts := []redlatch.Option{redlatch.WithKeyPrefix("lock:"), locktest.Patience, redlatch.WithHooks(redlatch.Hooks{
-		Waiting:  func(e redlatch.Event) { g.waiting <- e },
-		Degraded: func(e redlatch.Event) { g.polling <- e.Err },
+		Waiting:  func(_ context.Context, e redlatch.Event) { g.waiting <- e },
+		Degraded: func(_ context.Context, e redlatch.Event) { g.polling <- e.Err },
 	})}
 	var err error
 	switch strategy {

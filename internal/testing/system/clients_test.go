@@ -70,7 +70,7 @@ func TestEveryKindOfClientServesEveryStrategy(t *testing.T) {
 func serves(t *testing.T, locker func(opts ...redlatch.Option) redlatch.Locker, name string) {
 	waiting := make(chan redlatch.Event, 10)
 	long := locktest.LongTTL // so the end of a lease serves nobody
-	holder, next := locker(long), locker(long, redlatch.WithHooks(redlatch.Hooks{Waiting: func(e redlatch.Event) { waiting <- e }}))
+	holder, next := locker(long), locker(long, redlatch.WithHooks(redlatch.Hooks{Waiting: func(_ context.Context, e redlatch.Event) { waiting <- e }}))
 	for _, form := range []string{"%s", "%s{", "{1}%s", "a{2}%s", "{%s}b"} { // each server has some of the keys
 		key := fmt.Sprintf(form, name)
 		lock := locktest.MustLock(t, holder, key)

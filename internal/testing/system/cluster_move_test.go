@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -158,7 +159,7 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 			t.Parallel()
 			tag := "{" + name + "}"
 			var renewed atomic.Int64
-			hooks := redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }})
+			hooks := redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) }})
 			l, err := open(toCluster(addrs)(t), locktest.Patience, hooks)
 			require.NoError(t, err)
 			m, ctx := moveOf(t, masters, addrs, tag), t.Context()

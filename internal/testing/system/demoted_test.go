@@ -73,8 +73,8 @@ func TestDemotedServerIsNotBelieved(t *testing.T) {
 			m := startMoved(t)
 			var renewed, failed atomic.Int64
 			hooks := redlatch.WithHooks(redlatch.Hooks{
-				Renewed: func(redlatch.Event) { renewed.Add(1) },
-				RenewFailed: func(e redlatch.Event) {
+				Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) },
+				RenewFailed: func(_ context.Context, e redlatch.Event) {
 					if e.Key == "other" {
 						failed.Add(1)
 					}

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestFailOverKeepsWhatWasReplicated(t *testing.T) {
 	r := startReplicated(t)
 	renewed := make(chan redlatch.Event, 100)
 	lock := locktest.MustLock(t, locktest.SetNXPX(t, r.connect(t)), "k", redlatch.WithTTL(ttl),
-		redlatch.WithHooks(redlatch.Hooks{Renewed: func(e redlatch.Event) { renewed <- e }}))
+		redlatch.WithHooks(redlatch.Hooks{Renewed: func(_ context.Context, e redlatch.Event) { renewed <- e }}))
 	next := locktest.WaitInLine(t, locktest.SetNXPX(t, r.connect(t)), "k")
 	r.catchesUp(t)
 	began := time.Now()

@@ -47,12 +47,12 @@ func lockRenewAndWait(t *testing.T, one, other redlatch.Locker, key string) {
 	t.Helper()
 	var renewed, waits atomic.Bool
 	lock := locktest.MustLock(t, one, key, locktest.Patience, redlatch.WithTTL(locktest.BriefTTL),
-		redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Store(true) }}))
+		redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed.Store(true) }}))
 	locktest.Eventually(t, "renewed", renewed.Load)
 	got := make(chan error, 1)
 	go func() { // ends with the lock of the other
 		got <- redlatch.Do(t.Context(), other, key, func(context.Context, *redlatch.Lock) error { return nil },
-			locktest.Patience, redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waits.Store(true) }}))
+			locktest.Patience, redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) { waits.Store(true) }}))
 	}()
 	locktest.Eventually(t, "it waits", waits.Load)
 	require.NoError(t, lock.Unlock(t.Context()))

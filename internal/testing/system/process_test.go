@@ -40,7 +40,7 @@ func beCrew(t *testing.T, part string) {
 	require.NoError(t, err)
 	var waiting, served sync.WaitGroup
 	waiting.Add(c.lines * c.waiters)
-	waits := redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { waiting.Done() }})
+	waits := redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) { waiting.Done() }})
 	for range c.lines {
 		l := lockerAt(t, addrs, c.ttl)
 		if c.holds {

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"context"
 	"os"
 	"regexp"
 	"strings"
@@ -92,7 +93,7 @@ func TestFrozenWriterDoesNotKeepReadersBack(t *testing.T) {
 	}
 	if addr := os.Getenv(childsPart); addr != "" {
 		_, write := pair(addr)
-		lock, err := write.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(redlatch.Event) { say("waits") }}))
+		lock, err := write.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{Waiting: func(context.Context, redlatch.Event) { say("waits") }}))
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
 		say("served")

@@ -56,7 +56,7 @@ func TestSubscriptionThatDialsHoldsUpNoCommand(t *testing.T) {
 	own := locktest.SetNXPX(t, h.client(t))
 	other := locktest.SetNXPX(t, h.s.Client(t))
 	unrelated := locktest.MustLock(t, own, "unrelated", redlatch.WithTTL(locktest.BriefTTL),
-		redlatch.WithHooks(redlatch.Hooks{Renewed: func(redlatch.Event) { renewed.Add(1) }}))
+		redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) }}))
 	var granted [4]atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	var workers sync.WaitGroup
