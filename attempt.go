@@ -181,7 +181,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 // hear handles the outcome of the acquire of a line.
 func (a *attempt) hear(got reply) {
 	w := a.line
-	m := a.engine.enter()
+	m := w.enter()
 	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
 	if got.err == nil {
@@ -194,7 +194,7 @@ func (a *attempt) hear(got reply) {
 		w.finish(&m, w.machine.Granted(m.Facts, got.newEntry, room[:0]))
 		return
 	}
-	out := w.machine.NotGranted(m.Facts, a.outcomeLocked(m.now, got), room[:0])
+	out := w.machine.NotGranted(m.Facts, a.outcomeLocked(&m, got), room[:0])
 	report := func() {}
 	// Those whose wait ends with the error report it themselves. Of the others, the first does.
 	if head := w.machine.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
@@ -209,7 +209,7 @@ func (a *attempt) hear(got reply) {
 }
 
 // outcomeLocked says of an acquire that was not granted what the Machine must know.
-func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
+func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	w, err := a.line, got.err
 	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.newEntry}
 	switch {
@@ -218,6 +218,10 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 		o.Foreign = got.holder != "" && !wire.HandsOn(got.holder)
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
+		if a.request.cfg.noQueue && wire.Queues(got.holder) {
+			a.engine.queued.note(a.id.lock, queuesFor)
+			w.factsLocked(m)
+		}
 		if got.at != 0 && a.place != nil {
 			a.place.watch.Told(a.asked, got.at)
 		}
@@ -230,7 +234,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 	}
 	o.Clean = !mayBeThere(got, err) &&
 		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
-	o.Ended = a.claimEnded(now)
+	o.Ended = a.claimEnded(m.now)
 	return o
 }
 
@@ -238,7 +242,7 @@ func (a *attempt) outcomeLocked(now clock.Instant, got reply) line.Outcome {
 // entry, the line asks.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
-	m := a.engine.enter()
+	m := w.enter()
 	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
 	var room effects
 	out := room[:0]

@@ -46,7 +46,8 @@ type engine struct {
 	strategy strategy
 	cfg      *config
 	lines    lines
-	yielding sync.Map   // until when this process does not ask for a key that others want, by the key
+	yielding recent     // keys for which this process does not ask, since others want them
+	queued   recent     // keys that a Locker that queues has held
 	troubles sync.Map   // when Hooks.Trouble was last called for a cause
 	open     openLeases // of readers
 }
@@ -116,11 +117,12 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 }
 
 // newToken returns a fresh token. That of a writer has a mark.
-func (e *engine) newToken(owner string) string {
+func (e *engine) newToken(cfg *config) string {
+	token := wire.NewToken(cfg.owner, cfg.noQueue)
 	if e.writes {
-		return wire.WriterMark + wire.NewToken(owner)
+		return wire.WriterMark + token
 	}
-	return wire.NewToken(owner)
+	return token
 }
 
 // identity returns that of an operation on the key of r.
@@ -198,7 +200,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil, e.newToken(r.cfg.owner)).make(ctx)
+		lock, split, err := e.newAttempt(r, nil, e.newToken(r.cfg)).make(ctx)
 		within := r.cfg.timeout() - clock.Now().Since(r.started)
 		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
 			return lock, err

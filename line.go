@@ -27,6 +27,10 @@ type keyLine struct {
 	timer  *time.Timer // for the next look; nil: not used yet
 }
 
+// queuesFor is for how long a line with WithoutQueue queues after a Locker that queues has held the
+// key. So Lockers that poll do not go on with a queue that all others have left.
+const queuesFor = time.Second
+
 // An effect is what a Machine wants done. Most events have few.
 type (
 	effect  = line.Effect[*request, *attempt]
@@ -46,10 +50,9 @@ func newLine(e *engine, r *request) *keyLine {
 	w := &keyLine{engine: e, request: r}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
-		Queues: e.inbox != nil && !cfg.noQueue, Shares: e.shares || e.reads, Together: e.reads, Quorum: e.quorum,
+		Dash: e.inbox != nil && e.inbox.Spread, Shares: e.shares || e.reads, Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
-	w.machine.Dash = w.machine.Queues && e.inbox.Spread
 	if !w.machine.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
 		w.machine.Passes = wire.FencesOfTick - 1
 	}
@@ -75,14 +78,19 @@ func (e *engine) observeLocked(m *moment, took time.Duration, err error) {
 	m.Took, m.Idle = p.Times()
 }
 
-// yieldsUntil returns until when the process leaves a key to others, as an instant of Facts; 0: it
-// does not.
-func (e *engine) yieldsUntil(key string) clock.Mono {
-	until, rests := e.yielding.Load(key)
-	if !rests {
-		return 0
-	}
-	return until.(clock.Mono)
+// enter reads the facts about the line, too.
+func (w *keyLine) enter() moment {
+	m := w.engine.enter()
+	w.factsLocked(&m)
+	return m
+}
+
+// factsLocked reads the facts about the line. With WithoutQueue it queues, too, while others do: a key
+// with a queue is handed on and hardly ever free.
+func (w *keyLine) factsLocked(m *moment) {
+	e, key := w.engine, w.request.names.lock
+	m.Queues = e.inbox != nil && (!w.request.cfg.noQueue || e.queued.until(key) > m.Now)
+	m.Yield = e.yielding.until(key)
 }
 
 // finish unlocks the mutex, and does what the Machine wants done.
@@ -140,7 +148,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 // asksLocked notes which attempt asks, by a number of its token.
 func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
 	if x.Asks = x.Of; x.Fresh {
-		w.newLocked(w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg.owner)))
+		w.newLocked(w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg)))
 		x.Asks, w.newest.number = w.newest, number
 		w.machine.Made(w.newest)
 	}
@@ -206,8 +214,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 
 // look tells the line that the time of a look has come.
 func (w *keyLine) look() {
-	m := w.engine.enter()
-	m.Yield = w.engine.yieldsUntil(w.request.names.lock)
+	m := w.enter()
 	var room effects
 	w.finish(&m, w.machine.Due(m.Facts, room[:0]))
 }
@@ -218,7 +225,7 @@ func (e *engine) changed() {
 	all := slices.Collect(maps.Keys(e.lines.waiting))
 	e.lines.mu.Unlock()
 	for _, w := range all {
-		m := w.engine.enter()
+		m := w.enter()
 		var room effects
 		w.finish(&m, w.machine.Changed(m.Facts, room[:0]))
 	}
@@ -232,6 +239,7 @@ func (e *engine) deliver(h wire.HandOver) {
 		e.lines.mu.Unlock()
 		return
 	}
+	a.line.factsLocked(&m)
 	a.place.message, a.place.arrived = h, m.now
 	var room effects
 	a.line.finish(&m, a.line.machine.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
@@ -242,7 +250,7 @@ func (e *engine) deliver(h wire.HandOver) {
 func (w *keyLine) unlock(
 	ctx context.Context, a *attempt, now clock.Mono, passable bool, keep time.Duration,
 ) (sent *release) {
-	m := w.engine.enter()
+	m := w.enter()
 	var room effects
 	out, passed := w.machine.Unlock(m.Facts, a.number, a, passable, keep == 0, room[:0])
 	if !passed {
@@ -254,7 +262,7 @@ func (w *keyLine) unlock(
 
 // lost ends the turn of a lease that was lost.
 func (w *keyLine) lost(a *attempt) {
-	m := w.engine.enter()
+	m := w.enter()
 	var room effects
 	w.finish(&m, w.machine.Lost(m.Facts, a.number, room[:0]))
 }

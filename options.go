@@ -199,9 +199,12 @@ const longestPoll = 24 * time.Hour
 
 // WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use
 // it for keys that clients of other libraries lock too: they poll, and a lock with a queue is
-// handed from one process to the next and never free in between. If others queue for the key,
-// Unlock still hands it to the first of those. [NewSemaphore] and [NewReadWrite] refuse this
-// option.
+// handed from one process to the next and never free in between.
+//
+// A key that is also locked without this option still has a queue, and Unlock hands the lock to the
+// first in it. A Locker with the option queues, too, for a second after it was refused a key that a
+// Locker without it held. So each process gets its share while the option is removed process by
+// process. [NewSemaphore] and [NewReadWrite] refuse this option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // The readers of a process share a lease, and so a permit: those who were in line when Redis granted
@@ -87,7 +86,7 @@ func (l *lease) seatLocked(ctx context.Context, r *request, now clock.Instant) *
 
 // adoptReader acquires a permit for r if token holds one: so no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
-	a := e.newAttempt(r, nil, wire.NewToken(r.cfg.owner))
+	a := e.newAttempt(r, nil, e.newToken(r.cfg))
 	a.acquire.queueing = &queueing{beside: token}
 	lock, _, err := a.make(ctx)
 	return lock, err

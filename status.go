@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Token proves who holds a key. It is a UUID of version 7, which has the time when it was made,
+// A Token proves who holds a key. It is a UUID of version 7 or 8, which has the time when it was made,
 // after the name of [WithOwner] and a slash if there is a name. That of a writer of [NewReadWrite]
 // begins with an exclamation mark.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -91,8 +92,8 @@ func (e *engine) triesAlone(r *request) bool {
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	_, rests := e.yielding.Load(r.names.lock)
-	return (r.cfg.settings != e.cfg.settings || e.lines.byKey[r.names.lock] == nil) && !rests
+	alone := r.cfg.settings != e.cfg.settings || e.lines.byKey[r.names.lock] == nil
+	return alone && e.yielding.until(r.names.lock) == 0
 }
 
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself.
@@ -129,8 +130,8 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 		c.Deadline = clock.MonoOf(deadline)
 	}
 	m := e.enter()
-	m.Yield = e.yieldsUntil(r.names.lock)
 	w := e.lineLocked(r)
+	w.factsLocked(&m)
 	var room effects
 	w.finish(&m, w.machine.Join(m.Facts, c, room[:0]))
 	return w
@@ -188,8 +189,24 @@ func (r *request) take() (lock *Lock, err error) {
 // yield has this process leave a key alone for a while, up to longest: others want it, and would
 // never find it free otherwise.
 func (e *engine) yield(key string, longest time.Duration) {
-	d := longest - rand.N(longest/2+1)
+	e.yielding.note(key, longest-rand.N(longest/2+1))
+}
+
+// A recent notes keys, each for a while.
+type recent struct{ sync.Map }
+
+// note notes a key.
+func (b *recent) note(key string, d time.Duration) {
 	until := clock.MonoNow().Add(d)
-	e.yielding.Store(key, until)
-	time.AfterFunc(d, func() { e.yielding.CompareAndDelete(key, until) }) // it ends with the rest
+	b.Store(key, until)
+	time.AfterFunc(d, func() { b.CompareAndDelete(key, until) }) // it ends with that time
+}
+
+// until returns until when a key is noted, or 0.
+func (b *recent) until(key string) clock.Mono {
+	until, known := b.Load(key)
+	if !known {
+		return 0
+	}
+	return until.(clock.Mono)
 }

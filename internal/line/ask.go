@@ -45,7 +45,7 @@ func (m *Machine[T, A]) send(f Facts, out []Effect[T, A]) []Effect[T, A] {
 
 // entry returns the entry for a token without one.
 func (m *Machine[T, A]) entry(f Facts) Entry {
-	if !m.Queues || m.hurried(f) {
+	if !f.Queues || m.hurried(f) {
 		return NoEntry
 	}
 	return m.kind(f)
@@ -128,10 +128,10 @@ func (m *Machine[T, A]) wait(f Facts, at clock.Mono, out []Effect[T, A]) []Effec
 func (m *Machine[T, A]) next(f Facts, o Outcome) clock.Mono {
 	queued := m.token.entry != NoEntry
 	switch {
-	case !m.Queues, o.Answer != Refused, !f.Listens, o.First && o.Foreign, !queued && m.hurried(f):
+	case o.Answer != Refused, !f.Listens, o.First && o.Foreign, !queued && (!f.Queues || m.hurried(f)):
 		m.looks++
 		d := poll(m.looks, m.Shortest, m.Longest, o.Left, f.Random)
-		if !m.Queues {
+		if !f.Queues {
 			d = min(d, halfRandom(eager(m.polling.moves, m.polling.stays, m.Shortest, m.Longest), f.Random))
 		}
 		return f.Now.Add(d)
@@ -144,8 +144,8 @@ func (m *Machine[T, A]) next(f Facts, o Outcome) clock.Mono {
 }
 
 // subscribe begins to use the channel, so that it is open when the line queues.
-func (m *Machine[T, A]) subscribe(out []Effect[T, A]) []Effect[T, A] {
-	if !m.Queues || m.subscribed {
+func (m *Machine[T, A]) subscribe(f Facts, out []Effect[T, A]) []Effect[T, A] {
+	if !f.Queues || m.subscribed {
 		return out
 	}
 	m.subscribed = true

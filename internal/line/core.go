@@ -87,7 +87,7 @@ func (m *Machine[T, A]) Join(f Facts, c *Caller[T], out []Effect[T, A]) []Effect
 	if m.state == Idle && m.yielded(f) <= f.Now {
 		return m.ask(f, out)
 	}
-	out = m.subscribe(out)
+	out = m.subscribe(f, out)
 	switch {
 	case m.state == Idle:
 		out = m.wait(f, m.yielded(f), out)

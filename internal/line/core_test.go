@@ -8,7 +8,7 @@ func turnOf64(m *Machine[int, uint64], callers []Caller[int], buffer []Effect[in
 	if m.State() != Idle {
 		return // the turn before has gone wrong
 	}
-	f := Facts{Now: start, Listens: true}
+	f := Facts{Now: start, Queues: true, Listens: true}
 	for i := range callers {
 		m.Join(f, &callers[i], buffer[:0])
 	}

@@ -24,10 +24,11 @@
 //	Waiting  Somebody waits. Redis may hand the key to the token at any moment, and a look is planned.
 //	Holding  This process holds the key by the token, for the caller that was served last.
 //
-// A line that polls waits between a turn and the next acquire, without a token. A semaphore has no
-// Holding: a grant serves one caller, who takes the token along, and the line goes on with a fresh
-// token if others wait. A line of readers serves all of its callers with one token, as passes 0, 1
-// and so on.
+// A line queues or polls, as the shell says with each event. One that polls waits between a turn and
+// the next acquire, without a token. Its entry, if it has queued before, stays in the queue until the
+// token is served or given up. A semaphore has no Holding: a grant serves one caller, who takes the
+// token along, and the line goes on with a fresh token if others wait. A line of readers serves all of
+// its callers with one token, as passes 0, 1 and so on.
 //
 // # Invariants
 //

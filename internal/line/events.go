@@ -22,6 +22,7 @@ func (s State) String() string { return [...]string{"Idle", "Asking", "Waiting",
 // Facts are what the shell knows when an event happens.
 type Facts struct {
 	Now     clock.Mono
+	Queues  bool          // the line waits in the queue of Redis: a release hands the lock to the first of it
 	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process
 	Took    time.Duration // of an acquire at present, on average
 	Idle    time.Duration // of an acquire when Redis is idle: the least of late
@@ -31,7 +32,6 @@ type Facts struct {
 
 // Config is what does not change while a line lasts.
 type Config struct {
-	Queues   bool          // a release hands the lock to the first in the queue of Redis
 	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
 	Shares   bool          // a key may have several holders, as a semaphore has
 	Together bool          // of a line that shares: one token serves all of its callers

@@ -10,8 +10,20 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/explore"
 )
 
-// add is something that can happen to a process. f carries it out.
+// add is something that can happen to a process. f carries it out. A line that does both may poll or
+// queue then.
 func (g *game) add(name string, i int, kind explore.Kind, f func(w *scene)) {
+	g.step(name, i, kind, f)
+	if g.both[i] {
+		g.step(name+", queueing", i, kind, func(w *scene) {
+			g.queues = true
+			f(w)
+			g.queues = false
+		})
+	}
+}
+
+func (g *game) step(name string, i int, kind explore.Kind, f func(w *scene)) {
 	g.Step(g.from, kind, func(w *scene) {
 		if g.Log != nil {
 			fmt.Fprintf(g.Log, "%c: %s\n", 'A'+i, name)
@@ -308,7 +320,7 @@ func (g *game) world() *explore.Walk[scene] {
 			return wrong
 		},
 	}
-	if g.channels[0] == g.channels[1] && g.hurried[0] == g.hurried[1] && g.limits == [3]int{} && g.writes == [3]bool{} { // of three processes, all are alike
+	if g.channels[0] == g.channels[1] && g.hurried[0] == g.hurried[1] && g.both == [3]bool{} && g.limits == [3]int{} && g.writes == [3]bool{} { // of three processes, all are alike
 		g.Alike = g.procs
 	}
 	return &g.Walk
@@ -328,7 +340,7 @@ func (g *game) start(each, total uint8) (w scene) {
 }
 
 var lockConfig = Config{
-	Queues: true, Passes: 63, TTL: 10 * time.Second, Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
+	Passes: 63, TTL: 10 * time.Second, Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 }
 
 // lock returns two processes with two callers each.
@@ -360,8 +372,10 @@ var games = []struct {
 	{"one without messages", 1, lock(func(g *game) { g.channels[1] = shut })},
 	{"replicas confirm", 1, lock(func(g *game) { g.config.Confirms = true })},
 	{"one in a hurry", 1, lock(func(g *game) { g.hurried[1] = true })},
-	{"polling", 1, lock(func(g *game) { g.config.Queues = false })},
-	{"a quorum", 1, lock(func(g *game) { g.config.Queues, g.config.Quorum = false, true })},
+	{"one polls and queues", 1, lock(func(g *game) { g.both[1], g.channels[1] = true, opens })},
+	{"two poll and queue", 1, lock(func(g *game) { g.procs, g.callers, g.both, g.channels[0] = 3, 1, [3]bool{true, true}, opens })},
+	{"polling", 1, lock(func(g *game) { g.polls = true })},
+	{"a quorum", 1, lock(func(g *game) { g.polls, g.config.Quorum = true, true })},
 	{"semaphore", 1, lock(func(g *game) { g.limit = 2 })},
 	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit = 3, 1, 2 })},
 	{"callers with other limits", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.limits = 3, 1, 2, [3]int{1} })},

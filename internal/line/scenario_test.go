@@ -19,7 +19,8 @@ const start = clock.Mono(1000 * time.Second)
 // the effects of the event before it, and behind "=" what the line does then.
 //
 //	new [queues] [dash] [shares] [fresh-tokens] [confirms] [passes N] [ttl D]
-//	at D, channel closed|opening|open, load TOOK AT-REST, random R     facts from now on
+//	at D, channel closed|opening|open, load TOOK AT-REST, random R,    facts from now on
+//	    queues, polls
 //	join NAME [for D] [waited D] [hook] [follows] [refused]            for: until its deadline
 //	granted [fresh], refused, failed, permanent, late                  the outcome of an acquire, with
 //	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
@@ -48,9 +49,9 @@ func (s *scenario) play(words []string) []string {
 	var out []Effect[string, uint64]
 	switch name {
 	case "new":
-		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Listens: true}}
+		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Queues: a.Has("queues"), Listens: true}}
 		s.m.Config = Config{
-			Queues: a.Has("queues"), Dash: a.Has("dash"), Shares: a.Has("shares"), Quorum: a.Has("quorum"),
+			Dash: a.Has("dash"), Shares: a.Has("shares"), Quorum: a.Has("quorum"),
 			Confirms: a.Has("confirms"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
 			Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 		}
@@ -63,6 +64,9 @@ func (s *scenario) play(words []string) []string {
 		return nil
 	case "channel":
 		s.f.Listens = a[0] == "open"
+		return nil
+	case "queues", "polls":
+		s.f.Queues = words[0] == "queues"
 		return nil
 	case "load":
 		s.f.Took, s.f.Idle = explore.Duration(a[0]), explore.Duration(a[1])

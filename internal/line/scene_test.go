@@ -126,6 +126,9 @@ type game struct {
 	channels       [3]channel
 	again          bool    // callers that are done may come again
 	hurried        [3]bool // the callers of a process cannot wait for the queue
+	polls          bool    // no line queues
+	both           [3]bool // the line of a process polls at some events, and queues at others
+	queues         bool    // this event is one of the others
 	blind          bool    // no look comes
 	m              Machine[int, uint64]
 	places         [2]Caller[int]
@@ -224,7 +227,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts,
 	p := &w.procs[i]
 	g.thaw(p, i)
 	m := &g.m
-	facts := Facts{Now: now, Listens: p.channel >= open}
+	facts := Facts{Now: now, Queues: !g.polls && (!g.both[i] || g.queues), Listens: p.channel >= open}
 	if g.hurried[i] {
 		facts.Took = time.Second
 	}

@@ -66,7 +66,7 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 		m.token.seen = m.asked
 	}
 	if m.callers.length > 0 {
-		out = m.subscribe(out)
+		out = m.subscribe(f, out)
 	}
 	if o.Moved {
 		out = m.follow(out)

@@ -44,16 +44,21 @@ func hostAndPid(host string, pid int) string {
 	return strings.ToValidUTF8(host, "") + suffix
 }
 
-// A fresh token is the owner, a slash and a UUID of version 7, or only that UUID without an owner.
-// Readers of the key see the owner, and when the token was made.
+// A fresh token is the owner, a slash and a UUID, or only that UUID without an owner. Readers of the
+// key see the owner, and when the token was made.
 
 // NewToken returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7
-// would have fewer, and share a mutex. Written here, the token is one allocation.
-func NewToken(owner string) string {
+// would have fewer, and share a mutex. Written here, the token is one allocation. If polls is set,
+// its Locker does not queue, and the UUID says so: see [Queues].
+func NewToken(owner string, polls bool) string {
 	var id uuid.UUID
 	_, _ = rand.Read(id[:]) // it never fails
 	binary.BigEndian.PutUint64(id[:], uint64(time.Now().UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:])))
-	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80 // the version and the variant
+	version := byte(versionQueues)
+	if polls {
+		version = versionPolls
+	}
+	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80 // and the variant
 	token := make([]byte, 0, longestOwner+1+idLength)
 	if owner != "" {
 		token = append(append(token, owner...), '/')
@@ -65,17 +70,38 @@ func NewToken(owner string) string {
 	return string(hex.AppendEncode(append(token, '-'), id[10:]))
 }
 
+// The versions of the UUID of a token. That of a Locker that polls has the form of the other one.
+const (
+	versionQueues = 7
+	versionPolls  = 8
+)
+
 // MadeAt returns when a token was made, by the clock of its process. It is the zero time for a
-// token without a UUID of version 7, such as those of other libraries.
+// token without a UUID of these versions, such as most of other libraries.
 func MadeAt(token string) time.Time {
-	if !minted(token) || IsKeeper(token) {
-		return time.Time{}
-	}
-	id := uuid.MustParse(token[len(token)-idLength:]) // as minted says
-	if id.Version() != 7 || id.Variant() != uuid.RFC4122 {
+	id, version := idOf(token)
+	if IsKeeper(token) || version != versionQueues && version != versionPolls {
 		return time.Time{}
 	}
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16))
+}
+
+// Queues reports whether the holder of a key is of a Locker that queues: its value is a token of
+// one, or keeps others out for one.
+func Queues(holder string) bool {
+	_, version := idOf(strings.TrimPrefix(holder, keeperPrefix))
+	return version == versionQueues
+}
+
+// idOf returns the UUID of a token, and its version; 0: it has none.
+func idOf(token string) (id uuid.UUID, version uuid.Version) {
+	if !minted(token) {
+		return id, 0
+	}
+	if id = uuid.MustParse(token[len(token)-idLength:]); id.Variant() != uuid.RFC4122 { // as minted says
+		return id, 0
+	}
+	return id, id.Version()
 }
 
 // minted reports whether token has the form of NewToken, or of that behind the mark of a writer. Its

@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestTokenSaysWhenItWasMade: its UUID is of version 7. Those of other libraries and of older
-// versions say nothing.
+// TestTokenSaysWhenItWasMade: its UUID is of version 7, or of version 8 for a Locker that polls.
+// Those of other libraries and of older versions say nothing.
 func TestTokenSaysWhenItWasMade(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := NewToken(owner)
+			token := NewToken(owner, false)
 			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
 			require.Equal(t, owner, Owner(token))
@@ -27,7 +27,14 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 3000, "what follows the time is random")
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + NewToken(""), "x" + NewToken("")} {
+	for _, token := range []string{NewToken("", false), "api-7/" + NewToken("", false), "~" + NewToken("api-7", false)} {
+		require.True(t, Queues(token), token)
+	}
+	for _, token := range []string{NewToken("api-7", true), "~" + NewToken("", true), uuid.NewString(), "", "somebody"} {
+		require.False(t, Queues(token), token)
+	}
+	require.WithinDuration(t, time.Now(), MadeAt(NewToken("api-7", true)), time.Minute)
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + NewToken("", false), "x" + NewToken("", false)} {
 		require.Zero(t, MadeAt(token), token)
 	}
 }
@@ -44,7 +51,7 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(NewToken(owner)))
+		require.Equal(t, owner, Owner(NewToken(owner, false)))
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }

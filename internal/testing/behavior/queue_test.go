@@ -212,10 +212,10 @@ func TestForbiddenChannelsDegradeToPolling(t *testing.T) {
 }
 
 // TestWithoutQueueLeavesNoEntry: such a waiter polls at the intervals of WithPollInterval, and
-// leaves no entry. Its Unlock hands the lock on.
+// leaves no entry while nobody queues. Its Unlock hands the lock on.
 func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
-		holder := mustLock(t, w.locker(t), "k")
+		holder := mustLock(t, w.locker(t, redlatch.WithoutQueue()), "k")
 		var sent atomic.Int64
 		client := w.Client(t)
 		client.AddHook(locktest.Count(&sent))

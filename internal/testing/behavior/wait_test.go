@@ -116,7 +116,7 @@ func TestNewestAnswerDecidesTheError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-				mustLock(t, made(redlatch.NewSetNXPX(s.Client(t))), "k", redlatch.WithTTL(24*time.Hour))
+				mustLock(t, made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithoutQueue())), "k", redlatch.WithTTL(24*time.Hour))
 				client, tap := locktest.Tapped(t, s)
 				l := made(redlatch.NewSetNXPX(client, redlatch.WithoutQueue(),
 					redlatch.WithOpTimeout(time.Second), redlatch.WithPollInterval(time.Minute, time.Minute)))
