@@ -3,11 +3,11 @@ package redlatch
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
@@ -256,26 +256,22 @@ func (e *engine) inspect(ctx context.Context, r *request) reply {
 	return got
 }
 
-// MinHold returns a function that ends the minimum hold of a key, but no later one, and what is
-// left of it. The function is nil if there is none. It is for "redlatch unlock": Locker does not
-// have it, since a program should not need it.
-func (e *engine) MinHold(
-	ctx context.Context, key string,
-) (end func(context.Context) error, left time.Duration, err error) {
+// forget ends the min hold that an inspection shows, and no later one.
+func (e *engine) forget(ctx context.Context, key string) error {
 	r, err := e.request(ctx, key, nil)
 	if err != nil {
-		return nil, 0, wrap("inspect", key, err)
+		return err
 	}
 	got := e.inspect(ctx, r)
 	if got.err != nil || got.status == nil || !wire.IsKeeper(string(got.status.Token)) {
-		return nil, 0, wrap("inspect", key, got.err)
+		return got.err
 	}
 	kept := e.identity(r, string(got.status.Token))
-	back := params{identity: &kept, timeout: r.cfg.timeout(), began: clock.MonoNow()}
-	return func(ctx context.Context) error {
-		got, _ := e.run(ctx, toRelease, &back, ignored)
-		return wrap("unlock", key, got.err)
-	}, got.status.TTL, nil
+	got, _ = e.run(ctx, toRelease, &params{identity: &kept, timeout: r.cfg.timeout(), began: clock.MonoNow()}, ignored)
+	if errors.Is(got.err, ErrLost) {
+		return nil // it has ended since
+	}
+	return got.err
 }
 
 // refused calls a hook, if there is one, with a refusal.

@@ -163,6 +163,19 @@ func ExampleLock_UnlockAfter() {
 	// <nil> 3
 }
 
+// Somebody wants the report again before the end of its min hold.
+func ExampleForget() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+	must(granted(locker.Lock(ctx, "report")).UnlockAfter(ctx, 23*time.Hour))
+
+	must(redlatch.Forget(ctx, locker, "report"))
+	lock, err := locker.TryLock(ctx, "report")
+	fmt.Println(lock.Key(), err)
+	// Output: report <nil>
+}
+
 var (
 	errDone = errors.New("an earlier request has done it")
 	errRuns = errors.New("an earlier request is under way")

@@ -66,7 +66,8 @@ import (
 // together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its
 // subscription ends by itself within two seconds after the last waiter has left, so a test that
 // looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
-// versions may add methods to this interface, so a type that wraps a Locker should embed it.
+// versions may add methods to this interface, so a type that wraps a Locker should embed it. For
+// [Forget] and [NewMigration], it should also have a method Unwrap() Locker.
 //
 // A fake cannot make a [Lock] that is held. So let it embed a Locker of package redlatchtest, whose
 // methods grant locks and lose them, and return errors of its own, such as a [HeldError].

@@ -28,7 +28,7 @@ import (
 // refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalid if
 // they have a client in common and the same prefix, if they are the same, or if one is nil. Two
 // clients of one server are not noticed. A Locker that wraps another one, and leaves its keys as
-// they are, should have a method Unwrap() Locker, which returns that one.
+// they are, should have a method Unwrap() Locker, which returns that one. [Forget] needs it, too.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if isNil(l) {

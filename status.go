@@ -1,6 +1,8 @@
 package redlatch
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -70,4 +72,36 @@ const longestQueue = 100
 type Waiter struct {
 	Owner  string        // see WithOwner
 	Waited time.Duration // so far, by its first caller
+}
+
+// Forget ends the min hold of key, if [Lock.UnlockAfter] or [WithMinHold] keeps others out and
+// nobody holds key. It does nothing else: a lock that is held stays, with the min hold that its own
+// Unlock begins. Use it to let a job run again soon. The next waiter gets the lock at once.
+//
+// With [NewMigration] it does that on both sides. A Locker that wraps another one must have a method
+// Unwrap() Locker, which returns that one.
+//
+// ctx and [WithOpTimeout] bound the call. The error is ErrInvalid, [errors.ErrUnsupported] if l has
+// no such method, or what [Locker.Inspect] returns. After any error the min hold may have ended.
+func Forget(ctx context.Context, l Locker, key string) error {
+	if isNil(l) {
+		return wrap("forget", key, invalid("the Locker is nil"))
+	}
+	return wrap("forget", key, forget(ctx, l, key))
+}
+
+func forget(ctx context.Context, l Locker, key string) error {
+	switch l := l.(type) {
+	case *engine:
+		return l.forget(ctx, key)
+	case *migration:
+		err := forget(ctx, l.to, key)
+		if old := forget(ctx, l.from, key); err == nil {
+			err = old
+		}
+		return err
+	case interface{ Unwrap() Locker }:
+		return forget(ctx, l.Unwrap(), key)
+	}
+	return fmt.Errorf("%w: a %T has no method Unwrap() Locker", errors.ErrUnsupported, l)
 }

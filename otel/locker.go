@@ -75,7 +75,7 @@ type locker struct {
 	oldest   *ages // of the calls that wait
 }
 
-// Unwrap returns the embedded Locker, for [redlatch.NewMigration].
+// Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
 func (l *locker) Unwrap() redlatch.Locker { return l.Locker }
 
 // Lock calls Lock of the embedded Locker in a span.

@@ -599,3 +599,16 @@ func TestNilLockOfAFakePassesThrough(t *testing.T) {
 	require.Nil(t, lock)
 	require.ErrorIs(t, redlatch.TryDo(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error { return nil }), redlatch.ErrInvalid)
 }
+
+// TestForgetGoesThrough: it ends the min hold of the Locker inside.
+func TestForgetGoesThrough(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	lock, err := l.TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.UnlockAfter(t.Context(), time.Hour))
+	require.NoError(t, redlatch.Forget(t.Context(), l, "k"))
+	lock, err = l.TryLock(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(t.Context()))
+}

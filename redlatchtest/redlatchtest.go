@@ -193,6 +193,9 @@ func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
 	return strings.TrimSuffix(key, name), err
 }
 
+// Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
+func (l *Locker) Unwrap() redlatch.Locker { return l.Locker }
+
 // Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect]
 // disconnects it, and it is closed when the test ends.
 func (l *Locker) Client() *redis.Client { return l.client }

@@ -67,11 +67,8 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	case seen.TTL < 0:
 		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of this command", key)
 	}
-	end, err := ending(ctx, c.Locker, key, &seen)
-	switch {
-	case err != nil:
-		return exitOf(err), err
-	case !force && !confirmed(os.Stdin, os.Stderr, key, seen):
+	end := ending(c.Locker, key, seen)
+	if !force && !confirmed(os.Stdin, os.Stderr, key, seen) {
 		return exitDeclined, nil
 	}
 	if c.quorum {
@@ -91,31 +88,29 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	return 0, nil
 }
 
-// ending returns a function that releases the lock that was seen on key, or ends the min hold that
-// keeps others out, and nothing newer. Its error is ErrLost if that has ended. It sets what is left
-// of a min hold.
-func ending(
-	ctx context.Context, l redlatch.Locker, key string, seen *redlatch.Status,
-) (end func(context.Context) error, err error) {
-	if seen.Kept {
-		end, seen.TTL, err = l.(minHolder).MinHold(ctx, key)
-		if end == nil && err == nil { // it has ended since
-			end = func(context.Context) error { return redlatch.ErrLost }
+// ending returns a function that releases the lock that was seen on key just now, or ends the min
+// hold that keeps others out, and nothing newer. Its error is ErrLost if that has ended.
+func ending(l redlatch.Locker, key string, seen redlatch.Status) func(context.Context) error {
+	if !seen.Kept {
+		return func(ctx context.Context) error {
+			lock, err := l.Adopt(ctx, key, seen.Token)
+			if err != nil {
+				return err
+			}
+			return lock.Unlock(ctx)
 		}
-		return end, err
 	}
+	ends := time.Now().Add(seen.TTL)
 	return func(ctx context.Context) error {
-		lock, err := l.Adopt(ctx, key, seen.Token)
-		if err != nil {
+		now, err := l.Inspect(ctx, key)
+		switch {
+		case err != nil:
 			return err
+		case !now.Kept, time.Now().Add(now.TTL).Sub(ends).Abs() > time.Second: // a later one ends later
+			return redlatch.ErrLost
 		}
-		return lock.Unlock(ctx)
-	}, nil
-}
-
-// A minHolder is a Locker that can end a min hold. Those of the package redlatch can.
-type minHolder interface {
-	MinHold(ctx context.Context, key string) (end func(context.Context) error, left time.Duration, err error)
+		return redlatch.Forget(ctx, l, key)
+	}
 }
 
 // confirmed shows who holds key, or that it is kept, and asks whether to release it.

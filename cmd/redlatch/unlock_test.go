@@ -130,8 +130,7 @@ func TestUnlockReleasesNothingNewer(t *testing.T) {
 		l := s.locker(t, locktest.LongTTL)
 		old := locktest.MustLock(t, l, "k")
 		seen := mustInspect(t, l)
-		end, err := ending(ctx, l, "k", &seen)
-		require.NoError(t, err)
+		end := ending(l, "k", seen)
 		require.NoError(t, old.Unlock(ctx))
 		released, err := release(ctx, l, "k", end)
 		require.NoError(t, err)
@@ -227,18 +226,14 @@ func TestUnlockEndsNoLaterMinHold(t *testing.T) {
 		require.NoError(t, lock.Unlock(ctx))
 		seen[1] = mustInspect(t, l)
 		var ends []func(context.Context) error
-		for i := range seen {
-			end, err := ending(ctx, l, "k", &seen[i])
-			require.NoError(t, err)
-			ends = append(ends, end)
+		for _, st := range seen {
+			ends = append(ends, ending(l, "k", st))
 		}
-		again, err := ending(ctx, l, "k", &seen[1])
-		require.NoError(t, err)
-		require.NoError(t, again(ctx))
-		require.NoError(t, locktest.MustLock(t, l, "k", redlatch.WithMinHold(time.Hour)).Unlock(ctx))
+		require.NoError(t, ending(l, "k", seen[1])(ctx))
+		require.NoError(t, locktest.MustLock(t, l, "k", redlatch.WithMinHold(2*time.Hour)).Unlock(ctx))
 		before := s.holds(t)
 		for _, end := range ends {
-			_, err = release(ctx, l, "k", end)
+			_, err := release(ctx, l, "k", end)
 			require.Equal(t, exitBusy, exitOf(err))
 			require.ErrorContains(t, err, `unlock "k": nothing was released: its min hold lasts for another `)
 		}

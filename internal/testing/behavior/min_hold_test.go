@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
 	"time"
@@ -280,5 +281,53 @@ func TestKeptPermitBesideOthersIsNotKept(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
+	})
+}
+
+// wrapped is a Locker that wraps another one.
+type wrapped struct{ redlatch.Locker }
+
+func (w wrapped) Unwrap() redlatch.Locker { return w.Locker }
+
+// TestForgetEndsAMinHold: and only that, also behind a wrapper. A waiter gets the lock at once.
+func TestForgetEndsAMinHold(t *testing.T) {
+	kinds := maps.Clone(keeping)
+	kinds["Migration"] = everyLocker()["Migration"]
+	onEvery(t, kinds, func(t *testing.T, w *world) {
+		ctx, l := t.Context(), w.locker(t)
+		require.NoError(t, redlatch.Forget(ctx, l, "k"), "it is free")
+		lock := mustLock(t, l, "k", longTTL)
+		require.NoError(t, redlatch.Forget(ctx, l, "k"), "it is held")
+		require.NoError(t, lock.Extend(ctx, time.Hour))
+		for _, forgets := range []redlatch.Locker{w.locker(t), wrapped{wrapped{l}}} {
+			require.NoError(t, lock.UnlockAfter(ctx, time.Hour))
+			got := make(chan *redlatch.Lock, 1)
+			locking(t, got, w.locker(t), "k")
+			time.Sleep(time.Minute)
+			require.Empty(t, got)
+			require.NoError(t, redlatch.Forget(ctx, forgets, "k"))
+			begin := time.Now()
+			lock = await(t, got, "the key")
+			if _, hands := queues[w.name]; hands {
+				require.Less(t, time.Since(begin), 100*time.Millisecond)
+			}
+		}
+		require.NoError(t, lock.Unlock(ctx))
+		onlyFences(t, w.Direct)
+	})
+}
+
+// TestForgetSaysWhatItCannotReach: a Locker that hides those of this package.
+func TestForgetSaysWhatItCannotReach(t *testing.T) {
+	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
+		var none context.Context
+		l, link := w.linked(t)
+		require.ErrorIs(t, redlatch.Forget(t.Context(), fake{l, nil}, "k"), errors.ErrUnsupported)
+		requireOnly(t, redlatch.Forget(t.Context(), nil, "k"), redlatch.ErrInvalid)
+		requireOnly(t, redlatch.Forget(t.Context(), l, ""), redlatch.ErrInvalid)
+		requireOnly(t, redlatch.Forget(none, l, "k"), redlatch.ErrInvalid)
+		require.NoError(t, redlatch.Forget(t.Context(), l, "k"), "it has no min hold")
+		link.refuse()
+		requireOnly(t, redlatch.Forget(t.Context(), l, "k"), redlatch.ErrUnavailable)
 	})
 }
