@@ -123,14 +123,14 @@ func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*L
 
 // granted notes the grant of a reply to a command that was sent at start.
 func (a *attempt) granted(start clock.Instant, got reply) {
-	a.grant = grant{start, clock.Validity(a.acquire.ttl, a.request.cfg.drift), got.tick, got.recheckAfter}
+	a.grant = grant{start, clock.Validity(a.acquire.ttl, a.request.cfg.grace), got.tick, got.recheckAfter}
 }
 
 // grantOfClaim returns the grant of the newest message.
 func (a *attempt) grantOfClaim() grant {
-	p, drift := a.place, a.request.cfg.drift
-	m := &p.message
-	return grant{start: p.watch.Started(m.At, p.arrived, drift), length: clock.Validity(p.claim, drift), tick: m.Tick}
+	p := a.place
+	m, length := &p.message, clock.Validity(p.claim, a.request.cfg.grace)
+	return grant{start: p.watch.Started(m.At, p.arrived), length: length, tick: m.Tick}
 }
 
 // claimEnded reports whether nothing is left at now of the claim that the newest message has
@@ -168,7 +168,8 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 		dash := x.Entry == line.Dashed
 		cfg := a.request.cfg
 		if cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
-			p.claim = min(p.claim, max(wire.Claim(dash), cfg.minHold))
+			claim := clock.TTLFor(clock.Validity(wire.Claim(dash), 0), cfg.grace)
+			p.claim = min(p.claim, max(claim, cfg.minHold))
 		}
 		p.entry = wire.Entry(p.claim, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)

@@ -74,6 +74,9 @@ func configured(s strategy, cfg config, opts []Option) (*config, error) {
 	if err == nil {
 		err = s.check(&cfg)
 	}
+	if err == nil {
+		err = cfg.checkGrace()
+	}
 	cfg.derive()
 	return &cfg, err
 }

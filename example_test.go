@@ -238,6 +238,18 @@ func ExampleWithHooks_several() {
 	// losses: 1
 }
 
+// A leader that needs 3 s to stop loses its lock 3 s before another one may start.
+func ExampleWithGrace() {
+	_, client, end := embedded()
+	defer end()
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithTTL(20*time.Second), redlatch.WithGrace(3*time.Second)))
+	lock := granted(locker.Lock(context.Background(), "scheduler"))
+	fmt.Println("without Redis, it stops in", time.Until(lock.Until()).Round(time.Second))
+	must(lock.Unlock(context.Background()))
+	// Output:
+	// without Redis, it stops in 17s
+}
+
 // work stands in for the code that runs under a lock.
 func work(ctx context.Context) error {
 	fmt.Println("alone")
@@ -659,7 +671,7 @@ func Example_errors() {
 	// => unlocked before
 	// redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
 	// => too slow: check the work
-	// redlatch: lock "k": invalid argument: WithTTL(0s): below 1ms
+	// redlatch: lock "k": invalid argument: WithTTL(0s): below 3ms
 	// => fix the program
 	// redlatch: try lock "k": not replicated: 0 of 1 replicas confirmed it within 10ms
 	// => too few replicas: try later

@@ -23,7 +23,7 @@ type handle struct {
 // noHandle is the handle of a zero Lock. It has left its lease.
 var noHandle = func() handle {
 	a := &attempt{engine: &engine{traits: traits{keeps: true}}, id: identity{names: &names{}}}
-	a.lease.attempt = a
+	a.lease.attempt, a.lease.core.Config = a, new(core.Config)
 	return handle{lease: &a.lease, seat: &a.lease.first, number: -1}
 }()
 
@@ -287,6 +287,9 @@ func (l *lease) until() time.Time {
 func (l *lease) refusal() error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
+	if left > 0 {
+		left += l.core.Grace // others have to wait for that, too
+	}
 	l.mu.Unlock()
 	token := l.attempt.id.token
 	return &HeldError{Owner: wire.Owner(token), Since: wire.MadeAt(token), TTL: left, ours: true}

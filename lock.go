@@ -32,9 +32,10 @@
 // # Time
 //
 // A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest.
-// Lock.Until is the time just before the last successful request was sent, plus the TTL, minus the
-// drift of [WithDrift]. The lock ends then even if Redis cannot be reached. Time is measured by the
-// monotonic and the wall clock, whichever has advanced further.
+// Lock.Until is the time just before the last successful request was sent, plus the TTL, minus 1 %
+// and 2 ms for clocks that differ, minus the time of [WithGrace]. The lock ends then even if Redis
+// cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced
+// further.
 //
 // # Servers
 //
@@ -231,9 +232,9 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // not on ttl. ctx and [WithOpTimeout] bound the call. If ctx ends it, the lease may still be
 // extended when Redis answers.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalid for a
-// nil ctx or a ttl below 1 ms. Any other error, such as ErrUnavailable, leaves Until as it was, and
-// the call may be retried.
+// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalid for a nil
+// ctx, a ttl below 1 ms, or one of which [WithGrace] leaves nothing. Any other error, such as
+// ErrUnavailable, leaves Until as it was, and the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
@@ -243,12 +244,17 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	case ctx.Err() != nil:
 		return wrap("extend", k.Key(), ctxError(ctx))
 	}
+	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
+	for side := k; side != nil; side = side.from {
+		if grace := side.current().lease.core.Grace; grace > 0 && clock.Validity(ttl, grace) <= 0 {
+			return wrap("extend", k.Key(), invalid("Extend(%v): WithGrace(%v) leaves nothing of it", ttl, grace))
+		}
+	}
 	if k.from != nil {
 		if err := k.from.Extend(ctx, ttl); err != nil {
 			return err
 		}
 	}
-	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
 	return wrap("extend", k.Key(), k.current().extend(ctx, ttl))
 }
 

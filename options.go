@@ -39,8 +39,8 @@ type settings struct {
 	longest   time.Duration
 	noQueue   bool
 	prefix    string
-	owner     string // see WithOwner
-	drift     float64
+	owner     string        // see WithOwner
+	grace     time.Duration // see WithGrace
 
 	replication
 }
@@ -53,7 +53,7 @@ type replication struct {
 
 func defaults() config {
 	return config{settings: settings{
-		ttl: 10 * time.Second, renew: true, drift: 0.01, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
+		ttl: 10 * time.Second, renew: true, shortest: 8 * time.Millisecond, longest: 128 * time.Millisecond,
 		owner: wire.ProcessName(),
 	}}
 }
@@ -81,13 +81,21 @@ func (cfg config) with(opts []Option) (config, error) {
 func (cfg *config) derive() {
 	cfg.asked = max(cfg.ttl, (cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if cfg.maxHold > 0 {
-		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.drift))
+		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.grace))
 	}
 	cfg.askedMS = cfg.asked.Milliseconds()
 	cfg.lease = core.Config{
 		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: cfg.minHold, Timeout: cfg.timeout(),
-		Drift: cfg.drift, Renews: cfg.renew,
+		Grace: cfg.grace, Renews: cfg.renew,
 	}
+}
+
+// checkGrace refuses a grace that leaves nothing of the TTL, which the strategy may have rounded.
+func (cfg *config) checkGrace() error {
+	if clock.Validity(cfg.ttl, cfg.grace) <= 0 {
+		return invalid("WithGrace(%v): leaves nothing of WithTTL(%v)", cfg.grace, cfg.ttl)
+	}
+	return nil
 }
 
 // refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
@@ -106,22 +114,24 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 1 ms, the
+// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 3 ms, the
 // maximum 100 years. A fraction of a millisecond is cut off. A short TTL frees the lock of a
 // crashed process sooner. A long TTL survives a longer outage of Redis. A process that is busy or
 // paused for longer than the TTL loses the lock: with a TTL of a second or less, expect that under
 // load or garbage collection. A TTL below 10 s also shortens the default of [WithOpTimeout], which
-// a busy machine may not meet. The drift of [WithDrift] uses up a TTL of 2 ms or less: such a lock
-// is never granted. The error is ErrLost, for a call that waits when its ctx ends.
+// a busy machine may not meet.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
-		if d < time.Millisecond {
-			return invalid("WithTTL(%v): below 1ms", d)
+		if d < shortestTTL {
+			return invalid("WithTTL(%v): below %v", d, shortestTTL)
 		}
 		cfg.ttl = min(d, clock.Longest).Truncate(time.Millisecond)
 		return nil
 	}
 }
+
+// shortestTTL leaves something of the lease when the drift is taken off.
+const shortestTTL = 3 * time.Millisecond
 
 // WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless
 // [Lock.Extend] is called. By default a lock is renewed every TTL/3 until Unlock.
@@ -229,15 +239,19 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithDrift allows for clocks of this machine and of Redis that run at different rates. The lease
-// ends early by factor times the TTL, plus 2 ms. The factor is at least 0 and less than 1. The
-// default is 0.01.
-func WithDrift(factor float64) Option {
+// WithGrace ends the lock d before its lease ends in Redis. So if it is lost, its holder has d to
+// stop before others may start. Use it for a leader that takes d to stop. The lock is trusted until
+//
+//	until = start + TTL − drift − d
+//
+// It survives outages that are shorter by d, so raise the TTL. The default is 0. Unlock releases the
+// key at once. A d that leaves nothing of the TTL is refused.
+func WithGrace(d time.Duration) Option {
 	return func(cfg *config) error {
-		if !(factor >= 0 && factor < 1) {
-			return invalid("WithDrift(%v): not in 0 <= factor < 1", factor)
+		if d < 0 {
+			return invalid("WithGrace(%v): negative", d)
 		}
-		cfg.drift = factor
+		cfg.grace = min(d, clock.Longest)
 		return nil
 	}
 }

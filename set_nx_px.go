@@ -200,7 +200,7 @@ func (s *setNXPX) check(cfg *config) error {
 	switch {
 	case reads > 0 && timeout >= reads:
 		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", n, timeout, reads)
-	case timeout >= clock.Validity(cfg.ttl, cfg.drift):
+	case timeout >= clock.Validity(cfg.ttl, cfg.grace):
 		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", n, timeout, cfg.ttl)
 	}
 	return nil

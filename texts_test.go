@@ -128,8 +128,8 @@ func TestTexts(t *testing.T) {
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},
 		{"poll interval", try(WithPollInterval(time.Second, time.Millisecond))},
-		{"drift", try(WithDrift(1))},
-		{"drift, no number", try(WithDrift(math.NaN()))},
+		{"grace", try(WithGrace(-time.Second))},
+		{"grace, nothing left", try(WithTTL(2*time.Second), WithGrace(2*time.Second))},
 		{"owner on two lines", try(WithOwner("a\nb"))},
 		{"owner too long", try(WithOwner(strings.Repeat("x", 201)))},
 		{"replicas", try(WithReplicas(0, time.Second))},
@@ -205,12 +205,12 @@ max hold: redlatch: unlock "k": lock lost: held for as long as WithMaxHold allow
 released before: redlatch: unlock "k": lock already released
 not replicated: redlatch: lock "k": not replicated: 0 of 1 replicas confirmed it within 1s
 an odd reply: redlatch: lock "k": unexpected reply of type string
-TTL: redlatch: try lock "k": invalid argument: WithTTL(0s): below 1ms
+TTL: redlatch: try lock "k": invalid argument: WithTTL(0s): below 3ms
 max hold below: redlatch: try lock "k": invalid argument: WithMaxHold(-1s): below 1ms
 op timeout: redlatch: try lock "k": invalid argument: WithOpTimeout(0s): not positive
 poll interval: redlatch: try lock "k": invalid argument: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
-drift: redlatch: try lock "k": invalid argument: WithDrift(1): not in 0 <= factor < 1
-drift, no number: redlatch: try lock "k": invalid argument: WithDrift(NaN): not in 0 <= factor < 1
+grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
+grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of WithTTL(2s)
 owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed
 owner too long: redlatch: try lock "k": invalid argument: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes
 replicas: redlatch: try lock "k": invalid argument: WithReplicas(0, 1s): below one replica or 1ms

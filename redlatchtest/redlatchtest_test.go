@@ -322,7 +322,7 @@ func TestMisuseFailsTheTest(t *testing.T) {
 	} {
 		require.Equal(t, c.failure, failure(t, c.misuse))
 	}
-	const invalid = "NewLocker: redlatch: new setnxpx: invalid argument: WithTTL(0s): below 1ms"
+	const invalid = "NewLocker: redlatch: new setnxpx: invalid argument: WithTTL(0s): below 3ms"
 	require.Equal(t, invalid, failure(t, nil, redlatch.WithTTL(0)))
 }
 

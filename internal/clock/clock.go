@@ -2,28 +2,35 @@
 package clock
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 )
 
-// margin is taken off every lease, however short, since Redis counts whole milliseconds.
-const margin = 2 * time.Millisecond
+const (
+	// margin is taken off every lease, however short, since Redis counts whole milliseconds.
+	margin = 2 * time.Millisecond
 
-// Validity returns how long a lease of ttl is trusted, counted from its start:
+	// driftShare is the part of a time by which two clocks differ at most.
+	driftShare = 100
+)
+
+// Drift returns by how much two clocks differ at most when a time has passed on one of them.
+func Drift(d time.Duration) time.Duration { return d.Abs() / driftShare }
+
+// Validity returns how long a lease of ttl is trusted, counted from its start. Its holder stops a
+// grace before others can start:
 //
-//	until = start + TTL − drift, drift = TTL × factor + 2 ms
+//	until = start + TTL − drift − grace, drift = TTL / 100 + 2 ms
 //
 // start is read before the request leaves, so a slow reply shortens the lease.
-func Validity(ttl time.Duration, factor float64) time.Duration {
-	return ttl - time.Duration(float64(ttl)*factor) - margin
-}
+func Validity(ttl, grace time.Duration) time.Duration { return ttl - Drift(ttl) - margin - grace }
 
-// TTLFor returns the least TTL, in whole milliseconds, whose validity is d, but no more than
-// Longest.
-func TTLFor(d time.Duration, factor float64) time.Duration {
-	ms := math.Ceil((float64(d) + float64(margin)) / (1 - factor) / float64(time.Millisecond))
-	return Milliseconds(int64(min(ms, math.MaxInt64/2)))
+// TTLFor returns the least TTL, in whole milliseconds, whose validity is at least d, but no more
+// than Longest.
+func TTLFor(d, grace time.Duration) time.Duration {
+	const each = time.Millisecond - time.Millisecond/driftShare // of validity, for a millisecond of TTL
+	d = min(d, Longest) + margin + min(grace, Longest)
+	return Milliseconds(int64((d + each - 1) / each))
 }
 
 // Longest is the longest time that options and replies are cut to. Sums of several do not overflow

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestValidity: until = start + TTL − drift, drift = TTL × factor + 2 ms. TTLFor is the inverse,
-// rounded up to whole milliseconds.
+// TestValidity: until = start + TTL − drift − grace, drift = TTL / 100 + 2 ms. TTLFor is the
+// inverse, rounded up to whole milliseconds.
 func TestValidity(t *testing.T) {
 	same := func(want, got time.Duration) {
 		t.Helper()
@@ -17,21 +17,27 @@ func TestValidity(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		ttl      time.Duration
-		factor   float64
-		validity time.Duration
+		ttl, grace, validity time.Duration
 	}{
-		{10 * time.Second, 0.01, 9898 * time.Millisecond},
-		{10 * time.Second, 0, 9998 * time.Millisecond},
-		{time.Millisecond, 0, -time.Millisecond},
-		{100 * time.Millisecond, 0.5, 48 * time.Millisecond},
+		{10 * time.Second, 0, 9898 * time.Millisecond},
+		{10 * time.Second, 3 * time.Second, 6898 * time.Millisecond},
+		{3 * time.Millisecond, 0, 970 * time.Microsecond},
+		{time.Millisecond, 0, -1010 * time.Microsecond},
+		{time.Second, time.Second, -12 * time.Millisecond},
 	} {
-		same(c.validity, Validity(c.ttl, c.factor))
-		same(c.ttl, TTLFor(c.validity, c.factor))
+		same(c.validity, Validity(c.ttl, c.grace))
+		same(c.ttl, TTLFor(c.validity, c.grace))
 	}
-	same(4*time.Millisecond, TTLFor(time.Millisecond+1, 0))
-	same(Longest, TTLFor(math.MaxInt64, 0.99))
-	same(Longest, TTLFor(math.MaxInt64, 1-1e-12)) // more than an int64 has room for
+	same(4*time.Millisecond, TTLFor(971*time.Microsecond, 0))
+	same(Longest, TTLFor(math.MaxInt64, 0))
+	same(Longest, TTLFor(math.MaxInt64, math.MaxInt64)) // more than an int64 has room for
+	for n := range 100_000 {
+		d := time.Duration(n) * 7919 * time.Nanosecond
+		ttl := TTLFor(d, 3*time.Second)
+		if Validity(ttl, 3*time.Second) < d || Validity(ttl-time.Millisecond, 3*time.Second) >= d {
+			t.Fatal(d, ttl)
+		}
+	}
 	same(Longest, Milliseconds(math.MaxInt64))
 	same(7*time.Millisecond, Milliseconds(7))
 }

@@ -24,7 +24,7 @@
 // # Invariants
 //
 //	trusted:  now < start + length ≤ granted + MaxHold, on both clocks. The request that was sent at
-//	          start has extended the key, and length = TTL − drift. An extension never shortens the lease
+//	          start has extended the key, and length = TTL − drift − grace. An extension never shortens the lease
 //	end:      a lease that has ended stays so, and the reason never changes
 //	unlock:   of all calls of Unlock with one handle, one decides. The others are refused
 //	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies

@@ -13,7 +13,7 @@ type Config struct {
 	MaxHold time.Duration // the lease ends then, counted from the grant; 0: it has no limit
 	MinHold time.Duration // Unlock keeps others out until then
 	Timeout time.Duration // of an extension, at most
-	Drift   float64       // see clock.Validity
+	Grace   time.Duration // see clock.Validity
 	Renews  bool
 }
 

@@ -33,7 +33,7 @@ const (
 	never // it could not join
 )
 
-var sharing = Config{TTL: 9 * time.Second, Asked: 9 * time.Second, Timeout: time.Second, Drift: 0.01, Renews: true}
+var sharing = Config{TTL: 9 * time.Second, Asked: 9 * time.Second, Timeout: time.Second, Renews: true}
 
 // instants are when something may happen: at once, when nobody may join any more, when a renewal is
 // due, and when the lease has ended.

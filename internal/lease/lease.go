@@ -39,7 +39,7 @@ func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.prolong(start, length)
 	l.renew(start)
 	switch {
-	case length < clock.Validity(l.Asked, l.Drift):
+	case length < clock.Validity(l.Asked, l.Grace):
 		l.claim, l.renewed, l.renewAt = true, now, claimLasts
 	case check > 0 && (check < l.renewAt || !l.Renews):
 		l.renewAt = check
@@ -66,7 +66,7 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 func (l *Lease) renew(start clock.Instant) {
 	l.renewed, l.renewAt = start, 0
 	if l.Renews {
-		l.renewAt = min(l.TTL/3, clock.Validity(l.TTL, l.Drift)/2)
+		l.renewAt = min(l.TTL/3, clock.Validity(l.TTL, l.Grace)/2)
 	}
 }
 
@@ -180,11 +180,11 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 		x.TTL = time.Millisecond // too short to move the end
 	}
 	if l.MaxHold > 0 {
-		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Drift))
+		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Grace))
 	}
 	// Else it may come after the end, or another handle has given the lock up.
 	if left >= x.Timeout && l.stage != shared {
-		x.Restore = max(x.TTL, clock.TTLFor(left, l.Drift))
+		x.Restore = max(x.TTL, clock.TTLFor(left, l.Grace))
 	}
 	return x
 }
@@ -203,7 +203,7 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	switch {
 	case !l.Judge(now): // the outcome comes too late
 	case err == nil:
-		l.prolong(x.Start, clock.Validity(x.TTL, l.Drift))
+		l.prolong(x.Start, clock.Validity(x.TTL, l.Grace))
 		l.claim = l.claim && !x.Renewal && x.TTL < l.Asked
 		if x.Renewal {
 			l.renew(x.Start)

@@ -22,7 +22,7 @@ var (
 // A scenario is a lease whose events, at instants, are read from a file. The output is what is
 // decided.
 //
-//	new [asked D] [minhold D] [maxhold D] [timeout D] [drift F] [renews] [passes]    with a TTL of 9 s
+//	new [asked D] [minhold D] [maxhold D] [timeout D] [grace D] [renews] [passes]    with a TTL of 9 s
 //	begin LENGTH [CHECK [SENT]]          sent before; the time until Next
 //	tick [dropped]                       what to send, and the time until Next, unless the lease has ended
 //	send KIND [TTL]                      TTL, timeout and what a node restores, that is not 0
@@ -72,10 +72,9 @@ func (s *scenario) play(words []string) []string {
 
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
-	drift, _ := strconv.ParseFloat(a.After("drift"), 64)
 	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), Lease: Lease{Passes: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
-		Timeout: time.Second, Drift: drift, Renews: a.Has("renews"),
+		Timeout: time.Second, Grace: a.Duration("grace"), Renews: a.Has("renews"),
 	}}}
 	if !a.Has("asked") {
 		s.Asked = s.TTL

@@ -1,10 +1,6 @@
 package lease
 
-import (
-	"time"
-
-	"github.com/redlatch/redlatch/internal/clock"
-)
+import "github.com/redlatch/redlatch/internal/clock"
 
 // A Watch compares the clock of Redis with that of this machine, for a lock that may be handed
 // over. The zero value is that of a line that has not asked yet.
@@ -33,20 +29,17 @@ func (w *Watch) Told(asked clock.Instant, redis clock.Redis) {
 // clock after asked. So the message took no longer than the time since asked here, less the time
 // since redis there:
 //
-//	age = (arrived − asked) − (granted − redis) × (1 − drift), at least 0
+//	age = (arrived − asked) − (granted − redis) × 99 %, at least 0
 //	start = arrived − age
 //
 // If granted − redis is negative, since the command was carried out after the release, it counts ×
-// (1 + drift). Only the rates of the two clocks matter, not their settings. If no command has
+// 101 %. Only the rates of the two clocks matter, not their settings. If no command has
 // returned the time, the lease begins at asked, which is before the line queued.
-func (w *Watch) Started(granted clock.Redis, arrived clock.Instant, drift float64) clock.Instant {
+func (w *Watch) Started(granted clock.Redis, arrived clock.Instant) clock.Instant {
 	age := arrived.Since(w.asked)
 	if w.redis != 0 {
-		there := float64(granted.Sub(w.redis))
-		if there > 0 {
-			drift = -drift
-		}
-		age -= time.Duration(there * (1 + drift))
+		there := granted.Sub(w.redis)
+		age -= there - clock.Drift(there)
 	}
 	age = max(age, 0)
 	return arrived.Add(-age)

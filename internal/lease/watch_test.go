@@ -34,13 +34,13 @@ func TestHandedLeaseNeverBeginsAfterRedisGranted(t *testing.T) {
 		at := there(s1)
 		w := Watch{base.Add(t0), there(s0)}
 		for _, at := range []clock.Redis{at, at - min(clock.Redis(scale(stepped, time.Hour)), at-1)} { // also with a clock set back
-			start := w.Started(at, base.Add(end), factor).Mono.Sub(base.Mono)
+			start := w.Started(at, base.Add(end)).Mono.Sub(base.Mono)
 			if start > s1+time.Microsecond || start > end {
 				return false
 			}
 		}
 		w.redis = 0
-		return w.Started(at, base.Add(end), factor).Mono.Sub(base.Mono) <= s1
+		return w.Started(at, base.Add(end)).Mono.Sub(base.Mono) <= s1
 	}
 	if err := quick.Check(property, &quick.Config{MaxCount: 50_000}); err != nil {
 		t.Error(err)
@@ -59,11 +59,11 @@ func TestHandedLeaseKeepsMostOfItsTTL(t *testing.T) {
 	base := clock.Now()
 	w := Watch{base, redis(0)}
 	arrived := base.Add(1002 * time.Millisecond)
-	if age := arrived.Since(w.Started(redis(1), arrived, 0.01)); age != 12*time.Millisecond {
+	if age := arrived.Since(w.Started(redis(1), arrived)); age != 12*time.Millisecond {
 		t.Error(age)
 	}
 	arrived = clock.Instant{Mono: base.Mono.Add(time.Millisecond), Wall: base.Wall + time.Minute}
-	if age := arrived.Since(w.Started(redis(0)+clock.Redis(500*time.Microsecond), arrived, 0.01)); age <= 59*time.Second {
+	if age := arrived.Since(w.Started(redis(0)+clock.Redis(500*time.Microsecond), arrived)); age <= 59*time.Second {
 		t.Error(age)
 	}
 }
@@ -75,22 +75,22 @@ func TestHandedLeaseBeginsAtTheNewestQuestion(t *testing.T) {
 	base := clock.Now()
 	at := func(seconds int) clock.Instant { return base.Add(time.Duration(seconds) * time.Second) }
 	var w Watch
-	starts := func(want int, why string) {
+	starts := func(want time.Duration, why string) {
 		t.Helper()
-		if got := w.Started(redis(10), at(10), 0); got != at(want) {
-			t.Errorf("%s: it began %v after %d s", why, got.Since(at(want)), want)
+		if got := w.Started(redis(10), at(10)); got != base.Add(want) {
+			t.Errorf("%s: it began %v after %v", why, got.Since(base.Add(want)), want)
 		}
 	}
 	w.Sent(at(0))
 	starts(0, "nothing is known")
 	w.Sent(at(2))
-	starts(2, "a newer command")
+	starts(2*time.Second, "a newer command")
 	w.Told(at(1), redis(3))
-	starts(8, "one has returned the time")
+	starts(7930*time.Millisecond, "one has returned the time")
 	w.Sent(at(9))
-	starts(8, "this one has returned nothing yet")
+	starts(7930*time.Millisecond, "this one has returned nothing yet")
 	w.Told(at(4), redis(5))
-	starts(9, "a newer one has returned the time")
+	starts(8950*time.Millisecond, "a newer one has returned the time")
 	w.Told(at(3), redis(3))
-	starts(9, "a late reply to an older command")
+	starts(8950*time.Millisecond, "a late reply to an older command")
 }

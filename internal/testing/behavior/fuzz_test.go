@@ -66,14 +66,14 @@ func requireOneLine(t *testing.T, err error) {
 // FuzzOptions: options are either refused before anything is sent, or make a lock that is never
 // trusted for longer than they say.
 func FuzzOptions(f *testing.F) {
-	f.Add(int64(time.Second), int64(0), int64(0), 0.01, "", "", byte(0))
-	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), 0.0, "p:", "worker-1", byte(7))
-	f.Add(int64(-1), int64(1), int64(-1), -0.5, "{", "}", byte(255))
+	f.Add(int64(time.Second), int64(0), int64(0), int64(0), "", "", byte(0))
+	f.Add(int64(time.Millisecond), int64(time.Hour), int64(1), int64(time.Second), "p:", "worker-1", byte(7))
+	f.Add(int64(-1), int64(1), int64(-1), int64(-1), "{", "}", byte(255))
 	s := newFuzzed(f)
-	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout int64, drift float64, prefix, owner string, bits byte) {
+	f.Fuzz(func(t *testing.T, ttl, maxHold, opTimeout, grace int64, prefix, owner string, bits byte) {
 		s.FlushAll()
 		opts := []redlatch.Option{
-			redlatch.WithTTL(time.Duration(ttl)), redlatch.WithDrift(drift), redlatch.WithKeyPrefix(prefix),
+			redlatch.WithTTL(time.Duration(ttl)), redlatch.WithGrace(time.Duration(grace)), redlatch.WithKeyPrefix(prefix),
 		}
 		for i, opt := range []redlatch.Option{
 			redlatch.WithoutRenewal(), redlatch.WithMaxHold(time.Duration(maxHold)),
@@ -101,6 +101,7 @@ func FuzzOptions(f *testing.F) {
 			if i == 1 {
 				trusted = max(trusted, trusted.Truncate(time.Second)+time.Second) // whole seconds, rounded up
 			}
+			trusted -= time.Duration(grace)
 			if bits>>1&1 == 1 {
 				trusted = min(trusted, time.Duration(maxHold))
 			}

@@ -42,7 +42,7 @@ func stampIn(t *testing.T, s *locktest.Site, key string) int64 {
 func TestLegacyWireIsThePages(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 		l := newLegacy(t, s.Client(t))
-		for seconds, ttl := range map[int64]time.Duration{1: time.Millisecond, 2: 1001 * time.Millisecond, 3600: time.Hour - 999*time.Millisecond} {
+		for seconds, ttl := range map[int64]time.Duration{1: 3 * time.Millisecond, 2: 1001 * time.Millisecond, 3600: time.Hour - 999*time.Millisecond} {
 			there, before := ahead.Now(), time.Now()
 			lock := mustLock(t, l, "k", redlatch.WithTTL(ttl))
 			after := time.Now()
