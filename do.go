@@ -126,10 +126,12 @@ func doAll(
 // Those that wait learn who leads by Hooks.Waiting and Hooks.Moved. Event.Lead tells the events of
 // Lead from those of other calls.
 //
-// An error of fn only ends its term: fn must handle its own errors. To stop, cancel ctx. If fn
-// panics, the lock is released, and the panic continues. Lead continues after a lost lock and after
-// an outage of Redis. Hooks.Trouble reports the errors of Lock. After a term the pause is 0.5 to 1
-// s, at random. It doubles each time Lock fails, up to 8 to 16 s.
+// If fn returns an error, its term ends, and Lead goes on: Hooks.Trouble reports the error, with the
+// Cause "fn" and at most once a second for a key, unless it only says that fn's ctx has ended. If fn
+// returns ErrStop, or an error that wraps it, Lead releases the lock and returns nil. If fn panics,
+// the lock is released, and the panic continues. Lead continues after a lost lock and after an
+// outage of Redis. Hooks.Trouble reports the errors of Lock. After a term the pause is 0.5 to 1 s,
+// at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause, unless this package returned that,
 // and what the error of [Locker.Lock] matches if Lead waited for the lock. Lead also returns at
@@ -146,7 +148,9 @@ func Lead(
 		lock, err := obtain(ctx, "lead", Locker.Lock, l, key, opts)
 		switch {
 		case err == nil:
-			_ = hold(ctx, "lead", lock, fn) // fn's error ends its term, and hooks report Unlock's
+			if errors.Is(hold(ctx, "lead", lock, reporting(ctx, lock, fn)), ErrStop) {
+				return nil
+			}
 			pause = shortestRecess
 		case permanent(err):
 			return err
@@ -163,6 +167,21 @@ func Lead(
 		if err != nil {
 			pause = min(2*pause, longestRecess)
 		}
+	}
+}
+
+// reporting returns fn, as Lead runs it under lock: its error is reported to Hooks.Trouble. Hooks
+// report that of Unlock.
+func reporting(
+	ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error,
+) func(ctx context.Context, lock *Lock) error {
+	report := lock.current().failures()
+	return func(held context.Context, lock *Lock) error {
+		err := fn(held, lock)
+		if err != nil && !errors.Is(err, ErrStop) && (held.Err() == nil || !errors.Is(err, held.Err())) {
+			report(ctx, err)
+		}
+		return err
 	}
 }
 

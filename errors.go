@@ -58,6 +58,10 @@ var (
 	// ErrInvalid says that an option, a key, a client, a ctx or fn is invalid, or that a call would wait
 	// for a lock that its own ctx holds. It is returned before anything is sent.
 	ErrInvalid error = &sentinel{text: "invalid argument"}
+
+	// ErrStop is no failure: fn of [Lead] returns it, or an error that wraps it, to end Lead with
+	// nil.
+	ErrStop error = &sentinel{text: "stop leading"}
 )
 
 const prefix = "redlatch: "

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -54,8 +53,7 @@ func ExampleLead() {
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
 		s := newScheduler() // for each term, since many cannot be started again
 		if err := s.Start(); err != nil {
-			log.Print(err) // Lead does not report it. It waits for the lock again
-			return err
+			return err // Hooks.Trouble reports it, and Lead waits for the lock again
 		}
 		<-ctx.Done() // the lock is lost, or the process stops
 		s.Shutdown() // before return, which releases the lock
@@ -69,6 +67,21 @@ func ExampleLead() {
 	// and no longer
 	// redlatch: lead "scheduler": context canceled
 	// released: true
+}
+
+// A leader whose work is finished ends Lead.
+func ExampleLead_finished() {
+	_, client, end := embedded()
+	defer end()
+	locker := made(redlatch.NewSetNXPX(client))
+	err := redlatch.Lead(context.Background(), locker, "import", func(context.Context, *redlatch.Lock) error {
+		fmt.Println("everything is imported")
+		return redlatch.ErrStop // any other error would go to Hooks.Trouble, and begin another term
+	})
+	fmt.Println(err)
+	// Output:
+	// everything is imported
+	// <nil>
 }
 
 const nobodyKnown = "nobody, as far as known"

@@ -49,7 +49,8 @@ type Hooks struct {
 	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis,
 	// whether it is retried or Err is returned, and a failed node of [NewRedlock], even if the
 	// operation succeeds: then Key is empty, and only the Locker's own hooks run. It is called at
-	// most once a second for each Cause and Node of a Locker.
+	// most once a second for each Cause and Node of a Locker. It also reports errors that fn of
+	// [Lead] returned, with the Cause "fn", at most once a second for each key.
 	Trouble func(context.Context, Event)
 }
 
@@ -80,7 +81,7 @@ type Event struct {
 	// Node is set in Trouble: the address of a node, or its number. It is empty if the error is
 	// not about one node.
 	Node string
-	// Cause is set in Trouble: "timeout", "connection", "quorum" if too few nodes answered,
+	// Cause is set in Trouble: "fn" for an error of fn of Lead, else "timeout", "connection", "quorum" if too few nodes answered,
 	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
 	// "panic" if a hook, Limiter or OnConnect of the client panicked, the first word of an error that
 	// Redis answered, such as "LOADING" or "ERR", or "error" if that is no word of Redis but of a
@@ -135,6 +136,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			logger.LogAttrs(ctx, level, message, e.attrs()...)
 		}
 	}
+	trouble, failed := at(slog.LevelWarn, "lock service in trouble"), at(slog.LevelWarn, "leader failed")
 	unconfirmed, released := at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")
 	return Hooks{
 		Acquired:    at(slog.LevelDebug, "lock acquired"),
@@ -151,7 +153,13 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			}
 		},
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
-		Trouble:  at(slog.LevelWarn, "lock service in trouble"),
+		Trouble: func(ctx context.Context, e Event) {
+			if e.Cause == causeFn {
+				failed(ctx, e)
+			} else {
+				trouble(ctx, e)
+			}
+		},
 	}
 }
 
@@ -160,6 +168,8 @@ func (e *Event) attrs() []slog.Attr {
 	var holder, text string
 	var held *HeldError
 	switch {
+	case e.Cause == causeFn: // whatever it matches
+		text = e.Err.Error()
 	case errors.As(e.Err, &held):
 		holder = held.Owner
 	case e.Err != nil && !errors.Is(e.Err, ErrNotAcquired):

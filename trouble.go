@@ -7,13 +7,17 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
 const troubleEvery = time.Second
 
+// causeFn is the cause of an error of fn of Lead.
+const causeFn = "fn"
+
 // A cause is reported once in troubleEvery.
-type cause struct{ node, kind string }
+type cause struct{ node, kind, key string }
 
 // due reports whether a cause is to be reported now.
 func (e *engine) due(c cause) bool {
@@ -57,6 +61,25 @@ func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(conte
 	event = r.event(e, attempts, asOutage(err))
 	event.Cause = c.kind
 	return r.cfg.hooks.Trouble, event
+}
+
+// failures returns a function that calls Hooks.Trouble for an error of the work under the lock, if
+// it is due. It has the hooks of the handle, which may leave its seat to others before.
+func (h handle) failures() func(ctx context.Context, err error) {
+	l := h.lease
+	l.mu.Lock()
+	hooks, since := h.seat.hooks, h.seat.since
+	l.mu.Unlock()
+	id, e := &l.attempt.id, l.attempt.engine
+	return func(ctx context.Context, err error) {
+		if hooks == nil || hooks.Trouble == nil || !e.due(cause{kind: causeFn, key: id.lock}) {
+			return
+		}
+		hooks.Trouble(ctx, Event{
+			Strategy: e.name, Key: id.key, Owner: wire.Owner(id.token), Fence: h.fence(),
+			Elapsed: clock.Now().Since(since), Cause: causeFn, Err: err,
+		})
+	}
 }
 
 func kindOfTrouble(err error) string {

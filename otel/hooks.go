@@ -93,7 +93,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	r.degrading = counter("redlatch.lock.degraded", "{event}",
 		"Times that waiters began to poll because Redis refused SUBSCRIBE or PUBLISH.")
 	r.troubles = counter("redlatch.trouble", "{event}",
-		"Failures of Redis, retried or returned, at most one a second for one cause on one node.")
+		"Failures of Redis, retried or returned, and of leaders, at most one a second for one cause.")
 	held, e := meter.Int64UpDownCounter("redlatch.lock.held", metric.WithUnit("{lock}"),
 		metric.WithDescription("Locks that are held."))
 	if err = errors.Join(err, e); err != nil {

@@ -1,9 +1,12 @@
 package behavior_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime"
 	"slices"
@@ -413,6 +416,53 @@ func TestLeadPauses(t *testing.T) {
 			require.GreaterOrEqual(t, gap, longest/2, "gap %d", i)
 			require.Less(t, gap, longest+10*time.Millisecond, "gap %d", i)
 		}
+	})
+}
+
+// TestLeadReportsWhatFnReturns: with its text, whatever it matches, and at most once a second for a
+// key. An error that only says that fn's ctx has ended is none. ErrStop ends Lead, even if the lock
+// was lost, and is not reported.
+func TestLeadReportsWhatFnReturns(t *testing.T) {
+	onEvery(t, withReaders(), func(t *testing.T, w *world) {
+		var events heard
+		var log bytes.Buffer
+		l := w.locker(t, redlatch.WithOwner("api-7"), redlatch.WithHooks(redlatch.Hooks{Trouble: events.add}),
+			redlatch.WithHooks(redlatch.SlogHooks(slog.New(slog.NewTextHandler(&log, nil)))))
+		began, terms := time.Now(), 0
+		held := mustLock(t, l, "other")
+		err := redlatch.Lead(t.Context(), l, "k", func(ctx context.Context, lock *redlatch.Lock) error {
+			switch terms++; {
+			case terms == 1:
+				_, err := l.TryLock(ctx, "other")
+				return fmt.Errorf("no paper: %w", cmp.Or(err, redlatch.ErrNotAcquired))
+			case terms == 2:
+				require.NoError(t, lock.Unlock(ctx)) // its hooks are still there
+				return errors.New("address in use")
+			case terms == 3:
+				_ = lock.Unlock(t.Context())
+				<-ctx.Done()
+				return fmt.Errorf("stopped: %w", ctx.Err())
+			case terms < 20:
+				return errors.New("address in use")
+			}
+			require.NoError(t, w.Direct.FlushAll(t.Context()).Err())
+			return fmt.Errorf("enough: %w", redlatch.ErrStop)
+		})
+		require.NoError(t, err)
+		require.Equal(t, 20, terms)
+		all := events.all()
+		require.NotEmpty(t, all)
+		require.LessOrEqual(t, len(all), int(time.Since(began).Seconds())+1)
+		require.ErrorContains(t, all[0].Err, "no paper: ")
+		require.EqualError(t, all[1].Err, "address in use")
+		for _, e := range all {
+			require.Equal(t, []any{"k", "api-7", "fn", true, ""}, []any{e.Key, e.Owner, e.Cause, e.Lead, e.Node})
+			require.NotErrorIs(t, e.Err, redlatch.ErrUnavailable)
+			require.NotContains(t, e.Err.Error(), "stopped")
+		}
+		require.Equal(t, len(all), strings.Count(log.String(), `level=WARN msg="leader failed"`))
+		require.Regexp(t, `msg="leader failed" strategy=[a-z]+ key=k owner=api-7 lead=true .*cause=fn error="no paper: .*"`, log.String())
+		_ = held.Unlock(t.Context())
 	})
 }
 
