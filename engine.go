@@ -269,12 +269,18 @@ func (e *engine) forget(ctx context.Context, key string) error {
 	if got.err != nil || got.status == nil || !wire.IsKeeper(string(got.status.Token)) {
 		return got.err
 	}
-	kept := e.identity(r, string(got.status.Token))
-	got, _ = e.run(ctx, toRelease, &params{identity: &kept, timeout: r.cfg.timeout(), began: clock.MonoNow()}, ignored)
-	if errors.Is(got.err, ErrLost) {
-		return nil // it has ended since
+	kept := got.kept
+	if kept == nil {
+		kept = []string{string(got.status.Token)}
 	}
-	return got.err
+	for _, value := range kept {
+		id := e.identity(r, value)
+		done, _ := e.run(ctx, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: clock.MonoNow()}, ignored)
+		if done.err != nil && !errors.Is(done.err, ErrLost) { // else it has ended since
+			return done.err
+		}
+	}
+	return nil
 }
 
 // refused calls a hook, if there is one, with a refusal.

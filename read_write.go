@@ -38,9 +38,9 @@ import (
 // read acquires a permit of its own if the token still holds one, without waiting, and each of the
 // two locks is unlocked by itself. Adopting a token of the other Locker fails with ErrLost.
 //
-// [Status] names the holder whose lease ends first, and [Status.Writer] tells a writer from a
-// reader. [HeldError] names that holder to readers, and to writers the one whose lease ends last. A
-// reader that is refused because a writer waits learns of a reader.
+// [Status] names the holder whose lease ends first, and its Holding all of them. [HeldError] names
+// that holder to readers, and to writers the one whose lease ends last. A reader that is refused
+// because a writer waits learns of a reader.
 //
 // A key of a read-write lock is a semaphore, see [NewSemaphore], with its guarantees and limits. So
 // the write Locker also excludes the permits that NewSemaphore has granted of a key, such as up to

@@ -149,11 +149,16 @@ func readInspect(r node.Reply) reply {
 	if r.Err != nil {
 		return reply{err: r.Err}
 	}
-	n, count := integers(r.Value, 2)
+	fields, _ := r.Value.([]any)
+	var members any // of a semaphore
+	if len(fields) > 5 {
+		fields, members = fields[:5], fields[5]
+	}
+	n, count := integers(fields, 2)
 	if count < 2 {
 		return reply{err: oddReply(r.Value)}
 	}
-	fields, left := r.Value.([]any), n[0]
+	left := n[0]
 	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1])}
 	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, Token(token), clock.Milliseconds(left)
@@ -161,7 +166,31 @@ func readInspect(r node.Reply) reply {
 			st.TTL = -1
 		}
 	}
-	return reply{status: &st}
+	got := reply{status: &st}
+	st.Holding, got.kept = readMembers(members)
+	return got
+}
+
+// readMembers reads the tokens of a semaphore, each followed by what is left in ms: those that hold a
+// permit, and the values that keep one.
+func readMembers(value any) (holding []Holder, kept []string) {
+	fields, _ := value.([]any)
+	for pair := range slices.Chunk(fields, 2) {
+		token, _ := pair[0].(string)
+		left, ok := pair[len(pair)-1].(int64)
+		switch {
+		case !ok:
+		case wire.IsKeeper(token):
+			kept = append(kept, token)
+		default:
+			holding = append(holding, Holder{
+				Owner: wire.Owner(token), Token: Token(token), Since: wire.MadeAt(token), TTL: clock.Milliseconds(left),
+				Writes: wire.IsWriter(token),
+			})
+		}
+	}
+	slices.SortStableFunc(holding, func(a, b Holder) int { return a.Since.Compare(b.Since) })
+	return holding, kept
 }
 
 // readQueue reads entries, each followed by how long it has waited, in µs.

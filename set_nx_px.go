@@ -131,15 +131,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 	case toRelease:
 		return s.releaseCall(p)
 	}
-	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.others), s.readInspect
-}
-
-func (s *setNXPX) readInspect(r node.Reply) reply {
-	got := readInspect(r)
-	if got.err == nil {
-		got.status.Writer = s.limit > 0 && strings.HasPrefix(string(got.status.Token), wire.WriterMark)
-	}
-	return got
+	return node.Eval(s.scripts.inspect, 2, p.at.key, p.at.others), readInspect
 }
 
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.

@@ -47,11 +47,10 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
 // first.
 type Status struct {
-	Held   bool
-	Kept   bool   // nobody holds the key, but UnlockAfter or WithMinHold keeps others out. Held is set, too
-	Writer bool   // the holder is a writer of NewReadWrite
-	Token  Token  // of the holder
-	Owner  string // of the holder, see WithOwner; may be empty
+	Held  bool
+	Kept  bool   // nobody holds the key, but UnlockAfter or WithMinHold keeps others out. Held is set, too
+	Token Token  // of the holder
+	Owner string // of the holder, see WithOwner; may be empty
 	// Since is when the holder began to ask for the lock, by the clock of its process: most often
 	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
 	// unknown, as for a client of another library.
@@ -62,10 +61,23 @@ type Status struct {
 	// with strategies whose waiters poll.
 	Queue   []Waiter
 	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
+	// Holding has the holders of a semaphore or of a read-write lock, the earliest first, and 100 at
+	// most. It is nil for any other lock. Holders counts permits that are kept, too, which it has not.
+	Holding []Holder
 }
 
 // longestQueue bounds Status.Queue.
 const longestQueue = 100
+
+// A Holder holds a permit of a semaphore, or of a read-write lock. The readers of a process that
+// share a permit are one.
+type Holder struct {
+	Owner  string        // see WithOwner; may be empty
+	Token  Token         // with which Adopt continues the permit, to release it
+	Since  time.Time     // as in Status
+	TTL    time.Duration // what is left of the lease
+	Writes bool          // it is a writer of NewReadWrite, and the only holder
+}
 
 // A Waiter is a line in the queue for a key. That of a process that has died may stay until it
 // would be served.

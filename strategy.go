@@ -162,7 +162,9 @@ type reply struct {
 	// Of release.
 	contended bool // others asked for the lock meanwhile and were not handed it
 
-	status *Status // of inspect
+	// Of inspect.
+	status *Status
+	kept   []string // values that keep permits, if the key can have several holders
 }
 
 // knownNotDone reports whether err is the second of the three outcomes: the operation was not done

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 
@@ -46,24 +45,20 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 		err = misuse(command, "-limit, -read and -write need one Redis server, not a quorum")
 	case c.quorum:
 		c.Locker, err = redlatch.NewRedlock(clients, opts...)
+	case command != "run":
+		c.Locker, err = findingKinds(clients[0], opts)
 	case f.limit > 0:
 		c.Locker, err = redlatch.NewSemaphore(clients[0], f.limit, opts...)
 	case f.reads || f.writes:
-		c.Locker, err = f.side(command, clients[0], opts)
+		c.Locker, err = f.side(clients[0], opts)
 	default:
 		c.Locker, err = redlatch.NewSetNXPX(clients[0], opts...)
 	}
 	return c, err
 }
 
-// side returns the Locker for readers or writers. The commands that only look at a key, or release
-// what they see, treat it as a semaphore: so they find both, and adopt a reader's permit itself.
-func (f *redisFlags) side(
-	command string, client redis.UniversalClient, opts []redlatch.Option,
-) (redlatch.Locker, error) {
-	if command != "run" {
-		return redlatch.NewSemaphore(client, math.MaxInt32, opts...)
-	}
+// side returns the Locker for readers or writers.
+func (f *redisFlags) side(client redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
 	read, write, err := redlatch.NewReadWrite(client, opts...)
 	if f.writes {
 		return write, err

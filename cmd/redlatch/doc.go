@@ -27,12 +27,9 @@
 //
 // # Redis
 //
-// Each command has these flags, but list and watch have no -limit, -read or -write:
+// Each command has these flags:
 //
 //	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
-//	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
-//	-read           KEY has many readers or one writer, and run is a reader. It needs one Redis server
-//	-write          the same, and run is a writer. To status and unlock, it does not matter which of the two is given
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //	-cert FILE      a certificate, in PEM, for TLS servers that ask for one
 //	-cert-key FILE  its private key. The default is the same file
@@ -73,6 +70,9 @@
 //	-keep-after D   keep others out for D after COMMAND has ended with status 0, so that it does not run again soon
 //	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
 //	-owner NAME     the name of the holder, for status and for those who wait. The default is HOST:PID, those of run
+//	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
+//	-read           KEY has many readers or one writer, and run is a reader. It needs one Redis server
+//	-write          the same, and run is a writer
 //
 // While Redis is unavailable, run says so once on stderr and retries. It exits with 69 when
 // -timeout ends, with -try after one attempt, or at once after an error that retrying cannot fix.
@@ -132,10 +132,10 @@
 //
 // List shows all keys that are held, or kept by a min hold, with their owners and how many wait:
 //
-//	KEY     KIND       OWNER                SINCE  LEFT   WAITERS  LONGEST
-//	import  lock       api-7:4711           3m12s  8.1s   2        1m5s
-//	mail    semaphore  api-2:99 and 1 more  41s    6.7s   0        -
-//	report  lock       (kept)               -      19m3s  0        -
+//	KEY     KIND    OWNER                SINCE  LEFT   WAITERS  LONGEST
+//	import  lock    api-7:4711           3m12s  8.1s   2        1m5s
+//	mail    shared  api-2:99 and 1 more  41s    6.7s   0        -
+//	report  lock    (kept)               -      19m3s  0        -
 //	3 locks, 2 waiters; 2,104,331 keys read in 9s
 //
 // SINCE is the time since the owner began to ask. The lock has been held for at most that long, if
@@ -144,7 +144,7 @@
 //
 //	-match PATTERN  only keys that match: * stands for any text, ? for any character, [ab] for one of these
 //	-waiting        only keys for which somebody waits
-//	-long           a line for each waiter too, up to 100 a key
+//	-long           a line for each holder of a shared key too, and for each waiter, up to 100 a key
 //	-json           print a JSON object for each key, as status does, with its kind, votes and servers
 //	-watch          show it again each second. Ctrl-C ends it. On a terminal it stays in place: it shows as many rows
 //	                as fit, and cuts long keys in the middle
@@ -153,8 +153,9 @@
 // keys. Of each it reads at most 240 bytes, so it can run beside other work. -match and -prefix
 // save nothing on the server but the reading.
 //
-// A key of a read-write lock is shown as a writer, or as a semaphore if readers hold it. A lock is
-// told by its form: a token of redlatch, with a TTL. Locks of other libraries are not shown, and
+// KIND is lock, legacy, shared or writer. A shared key is a semaphore, or a read-write lock that
+// readers hold, which look the same in Redis. A lock is told by its form: a token of redlatch, with
+// a TTL. Locks of other libraries are not shown, and
 // neither are those of LegacySetNX that another library holds. With several servers, VOTES says how
 // many of them have the same holder. A lock of a quorum needs more than half.
 //
@@ -183,25 +184,28 @@
 //
 //	KEY	state	OWNER	time left	number of waiters	time since the owner asked
 //
-// The last column is about how long KEY is held, and never less, as far as the clocks agree. For
-// each waiter, up to 100, a
-// line follows that begins with a tab. The longest wait comes first:
+// The last column is about how long KEY is held, and never less, as far as the clocks agree. Lines
+// that begin with a tab follow, up to 100 for holders and 100 for waiters. Those of holders are only
+// for a semaphore or a read-write lock. The earliest holder and the longest wait come first:
 //
+//	holds	OWNER	time since the owner asked	time left
 //	waits	OWNER	how long
 //
+// Status finds out what KEY is: a lock, a semaphore, a read-write lock, or one of NewLegacySetNX.
 // The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the
 // time left. A dash means that there is no value or that it is unknown. The time left is "never"
 // for a key without a TTL.
 //
 // With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns,
-// waiters, queue and holders, and writer if a writer holds KEY. held is true also if kept is.
-// ttl_ns is negative if the key has no TTL. since is missing if it is unknown. queue is a list of
-// objects with owner and waited_ns.
+// waiters, queue and holders, and holding if KEY is a semaphore or a read-write lock. held is true
+// also if kept is. ttl_ns is negative if the key has no TTL. since is missing if it is unknown.
+// queue is a list of objects with owner and waited_ns, and holding one of objects with owner, since,
+// ttl_ns, and writes if a writer holds KEY.
 //
-// With -limit the second column reads, for example, "2 of 3", and the owner and the time left are
-// those of the holder whose lease ends first. A permit in its min hold counts, and has no owner.
-// With -read or -write it reads "3 readers" or "1 writer". The readers of a process that share a
-// permit count as one.
+// If KEY is a semaphore or a read-write lock, the second column reads, for example, "2 holders" or
+// "1 writer". The owner and the time left are those of the holder whose lease ends first. A permit
+// in its min hold counts, and has no owner. The readers of a process that share a permit count as
+// one.
 //
 // The state can change before you read it. The exit status is 0, whatever the state is. A KEY that
 // is free and has a * or a ? is refused with 64: it is most likely a pattern, for list. Status
@@ -220,9 +224,14 @@
 // ask.
 //
 // The owner notices only at its next renewal, and may continue to work until then. The next waiter
-// gets the lock at once. So use unlock only if you know that the owner no longer works. With
-// -limit, -read or -write, unlock releases the holder whose lease ends first. Readers of one
-// process can share a permit: unlock releases it for all of them.
+// gets the lock at once. So use unlock only if you know that the owner no longer works.
+//
+//	-owner NAME  release only what the holders with this name hold
+//
+// If KEY is a semaphore or a read-write lock with several holders, -owner is required. Unlock
+// releases all permits of that name, and leaves the others alone. So give each process a name of its
+// own, as the default is. Readers of one process can share a permit: unlock releases it for all of
+// them. If no holder has the name, unlock releases nothing and exits with 75.
 //
 // # Exit status
 //

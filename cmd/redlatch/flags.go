@@ -13,9 +13,6 @@ import (
 
 // redisUsage describes the flags of redisFlags.
 const redisUsage = `  -redis URL     a Redis server; repeat it to lock on a quorum (Redlock)
-  -limit N       KEY is a semaphore with up to N holders, on one Redis server
-  -read          KEY has many readers or one writer, on one Redis server: read
-  -write         the same: write
   -prefix TEXT   put TEXT before KEY in Redis; the default is none
   -cert FILE     a certificate for TLS that the servers ask for
   -cert-key FILE its private key, if that is not in the same file
@@ -24,7 +21,7 @@ Without -redis, the environment variable REDIS_URL names the server, or several
 separated by spaces. Use it for URLs with passwords.
 `
 
-// redisFlags are the flags that all commands have.
+// redisFlags are the flags that all commands have, and those of run about what KEY is.
 type redisFlags struct {
 	urls    []string
 	cert    string // a file
@@ -35,8 +32,8 @@ type redisFlags struct {
 	prefix  string
 }
 
-func (f *redisFlags) addTo(set *flag.FlagSet) {
-	f.addServersTo(set)
+// addKindTo adds the flags of run that say what KEY is.
+func (f *redisFlags) addKindTo(set *flag.FlagSet) {
 	set.Func("limit", "", func(text string) (err error) {
 		f.limit, err = strconv.Atoi(text)
 		if err == nil && f.limit < 1 {
@@ -48,7 +45,7 @@ func (f *redisFlags) addTo(set *flag.FlagSet) {
 	set.BoolVar(&f.writes, "write", false, "")
 }
 
-// addServersTo adds the flags that are not about one KEY.
+// addServersTo adds the flags of all commands.
 func (f *redisFlags) addServersTo(set *flag.FlagSet) {
 	set.Func("redis", "", func(url string) error { // parsed later: an error of package flag would contain the URL
 		f.urls = append(f.urls, url)

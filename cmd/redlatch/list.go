@@ -174,7 +174,7 @@ func (f *listFlags) inspect(
 	ctx context.Context, client redis.UniversalClient, found map[string]*kind,
 ) (all []listed, err error) {
 	lockers := make(map[*kind]redlatch.Locker)
-	for _, k := range []*kind{plainKind, legacyKind, semaphoreKind} {
+	for _, k := range []*kind{plainKind, legacyKind, sharedKind} {
 		if lockers[k], err = k.locker(client, redlatch.WithOpTimeout(patience)); err != nil {
 			return nil, err
 		}

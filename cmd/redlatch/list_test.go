@@ -82,7 +82,7 @@ func TestListShowsWhatIsHeld(t *testing.T) {
 		for i, want := range []string{
 			`^KEY +KIND +OWNER +SINCE +LEFT +WAITERS +LONGEST$`,
 			`^import +lock +other +\S+ +` + left + ` +1 +\S+m?s$`,
-			`^mail +semaphore +mailer and 1 more +\S+ +` + left + ` +0 +-$`,
+			`^mail +shared +mailer and 1 more +\S+ +` + left + ` +0 +-$`,
 			`^nightly +legacy +old one +\S+ +` + left + ` +0 +-$`,
 			`^\{t\}kept +lock +\(kept\) +- +` + left + ` +0 +-$`,
 		} {
@@ -95,12 +95,17 @@ func TestListShowsWhatIsHeld(t *testing.T) {
 		lines, _ = s.listed(t, "-match", "imp*", "-long")
 		require.Len(t, lines, 3)
 		require.Regexp(t, `^ +waits +next +\S+m?s$`, lines[2])
+		lines, _ = s.listed(t, "-match", "mail", "-long")
+		require.Len(t, lines, 4)
+		for _, line := range lines[2:] {
+			require.Regexp(t, `^ +holds +mailer +\S+ +`+left+`$`, line)
+		}
 		lines, _ = s.listed(t, "-prefix", "im")
 		require.Regexp(t, `^port +lock `, lines[1])
 		lines, _ = s.listed(t, "-json", "-match", "mail")
 		var got record
 		require.NoError(t, json.Unmarshal([]byte(lines[0]), &got))
-		require.Equal(t, []any{"mail", "semaphore", "mailer", 2, 1, 1}, []any{got.Key, got.Kind, got.Owner, got.Holders, got.Votes, got.Servers})
+		require.Equal(t, []any{"mail", "shared", "mailer", 2, 1, 1}, []any{got.Key, got.Kind, got.Owner, got.Holders, got.Votes, got.Servers})
 		require.WithinRange(t, got.Since, time.Now().Add(-longest), time.Now())
 	})
 }
@@ -362,7 +367,7 @@ func TestListShowsWhoWaits(t *testing.T) {
 	require.Regexp(t, "^(b c|c b) $", first(lines))
 	require.Contains(t, summary, "2 locks, 2 waiters; ")
 	lines, _ = s.listed(t, "-long")
-	require.Regexp(t, "^(b waits c waits|c waits b waits) a mail permits $", first(lines))
+	require.Regexp(t, "^(b waits c waits|c waits b waits) a mail holds holds permits $", first(lines))
 	for _, column := range []string{"KIND", "OWNER", "SINCE", "LEFT", "WAITERS"} {
 		at := strings.Index(lines[0], column)
 		for _, line := range lines[1:] {

@@ -43,8 +43,8 @@ func printJSON(out io.Writer, all []listed, servers int) {
 	}
 }
 
-// table returns a row for each key, and with -long for each waiter, under a row of names. servers
-// is how many there are.
+// table returns a row for each key, and with -long for each holder of a semaphore and each waiter,
+// under a row of names. servers is how many there are.
 func (f *listFlags) table(all []listed, servers int) (t table) {
 	if len(all) == 0 {
 		return nil
@@ -65,18 +65,22 @@ func (f *listFlags) table(all []listed, servers int) (t table) {
 			row = append(row, fmt.Sprintf("%d of %d", l.votes, servers))
 		}
 		t = append(t, row)
+		if !f.long {
+			continue
+		}
+		for _, h := range l.Holding {
+			t = append(t, []string{"", "holds", named(h.Owner), age(h.Since), rounded(h.TTL)})
+		}
 		for _, waiter := range l.Queue {
-			if f.long {
-				t = append(t, []string{"", "waits", named(waiter.Owner), rounded(waiter.Waited)})
-			}
+			t = append(t, []string{"", "waits", named(waiter.Owner), rounded(waiter.Waited)})
 		}
 	}
 	return t
 }
 
-// kindName tells a writer from a semaphore. Readers look like the holders of one.
+// kindName names the kind, or a writer.
 func (l *listed) kindName() string {
-	if l.Writer {
+	if writes(l.Status) {
 		return "writer"
 	}
 	return l.kind.name

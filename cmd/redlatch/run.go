@@ -32,6 +32,9 @@ REDLATCH_FENCE in its environment.
   -keep-after D  keep others out for D after COMMAND has ended with status 0
   -max-hold D    end COMMAND before it has run for D; the default is no limit
   -owner NAME    the name of the holder; the default is HOST:PID
+  -limit N       KEY is a semaphore with up to N holders, on one Redis server
+  -read          KEY has many readers or one writer, on one Redis server: read
+  -write         the same: write
 ` + redisUsage
 
 const (
@@ -63,7 +66,8 @@ func durationVar(set *flag.FlagSet, d *time.Duration, name string) {
 func parseRun(args []string) (*runFlags, error) {
 	f := &runFlags{ttl: defaultTTL}
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
-	f.addTo(set)
+	f.addServersTo(set)
+	f.addKindTo(set)
 	set.BoolVar(&f.try, "try", false, "")
 	set.BoolVar(&f.quiet, "q", false, "")
 	durationVar(set, &f.timeout, "timeout")

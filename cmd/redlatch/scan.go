@@ -14,26 +14,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/wire"
 )
-
-// A kind is one of locks that list finds.
-type kind struct {
-	name   string
-	locker func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)
-}
-
-var (
-	plainKind     = &kind{"lock", redlatch.NewSetNXPX}
-	legacyKind    = &kind{"legacy", redlatch.NewLegacySetNX}
-	semaphoreKind = &kind{"semaphore", newSemaphore}
-)
-
-func newSemaphore(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error) {
-	return redlatch.NewSemaphore(client, 1, opts...)
-}
 
 // A scanner finds keys that have the form of locks of this library. What it reads of other keys is
 // bounded, whatever they hold.
@@ -169,7 +152,7 @@ func (s *scanner) page(ctx context.Context, c *redis.Client, keys []string, all 
 		case len(fields) > 3:
 			hidden, first = hidden+1, cmp.Or(first, error(answer(value)))
 		case len(fields) == 3 && isPermit(value, fields[2]):
-			found[key] = semaphoreKind
+			found[key] = sharedKind
 		case len(fields) == 2 && wire.IsValue(value):
 			found[key] = plainKind
 		case len(fields) == 2 && timestamp.MatchString(value):

@@ -21,9 +21,10 @@ const statusUsage = `usage: redlatch status [flags] KEY...
 Prints a line for each KEY, with tabs between the columns: KEY, its state, the
 owner, the time left, the number of waiters, and how long ago the owner asked.
 The state is held, free, or kept: nobody holds KEY, but its min hold keeps
-others out. With -limit it is the number of holders, and with -read or -write
-of readers, or "1 writer". For each waiter a line
-follows that begins with a tab: "waits", its owner, and how long it has waited.
+others out. It is "2 holders" of a semaphore or of readers, or "1 writer". Lines
+that begin with a tab follow: for each of these holders "holds", its owner, how
+long ago it asked and the time left, and for each waiter "waits", its owner, and
+how long it has waited.
 
   -json          print a JSON object for each KEY
 ` + redisUsage
@@ -32,7 +33,7 @@ follows that begins with a tab: "waits", its owner, and how long it has waited.
 func status(args []string) (int, error) {
 	var f redisFlags
 	set := flag.NewFlagSet("status", flag.ContinueOnError)
-	f.addTo(set)
+	f.addServersTo(set)
 	asJSON := set.Bool("json", false, "")
 	keys, err := parse(set, statusUsage, args)
 	if err == nil && len(keys) == 0 {
@@ -60,14 +61,14 @@ func status(args []string) (int, error) {
 		case *asJSON:
 			_ = json.NewEncoder(os.Stdout).Encode(recordOf(key, st))
 		default:
-			showLine(os.Stdout, key, st, &f)
+			showLine(os.Stdout, key, st)
 		}
 	}
 	return code, nil
 }
 
 // showLine prints the columns of a key, but never the token.
-func showLine(w io.Writer, key string, st redlatch.Status, f *redisFlags) {
+func showLine(w io.Writer, key string, st redlatch.Status) {
 	state, owner, left := "free", "-", "-"
 	if st.Held {
 		state, left = "held", timeLeft(st)
@@ -77,18 +78,22 @@ func showLine(w io.Writer, key string, st redlatch.Status, f *redisFlags) {
 		owner = named(st.Owner)
 	}
 	switch {
-	case f.limit > 0:
-		state = fmt.Sprintf("%d of %d", st.Holders, f.limit)
-	case st.Writer:
+	case writes(st):
 		state = "1 writer"
-	case (f.reads || f.writes) && st.Held && !st.Kept:
-		state = count(st.Holders, "reader")
+	case len(st.Holding) > 0:
+		state = count(st.Holders, "holder")
 	}
 	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", printable(key), state, owner, left, st.Waiters, age(st.Since))
+	for _, h := range st.Holding {
+		fmt.Fprintf(w, "\tholds\t%s\t%s\t%s\n", named(h.Owner), age(h.Since), rounded(h.TTL))
+	}
 	for _, waiter := range st.Queue {
 		fmt.Fprintf(w, "\twaits\t%s\t%s\n", named(waiter.Owner), rounded(waiter.Waited))
 	}
 }
+
+// writes reports whether the holder of a key is the writer of a read-write lock.
+func writes(st redlatch.Status) bool { return len(st.Holding) > 0 && st.Holding[0].Writes }
 
 // named returns the name of an owner, or a dash.
 func named(owner string) string {
@@ -120,6 +125,14 @@ type waiting struct {
 	Waited time.Duration `json:"waited_ns"`
 }
 
+// A holding is a holder in JSON. It has no token.
+type holding struct {
+	Owner  string        `json:"owner"`
+	Since  time.Time     `json:"since,omitzero"`
+	TTL    time.Duration `json:"ttl_ns"`
+	Writes bool          `json:"writes,omitempty"`
+}
+
 // A record is a key in JSON. It has no token.
 type record struct {
 	Key       string        `json:"key"`
@@ -127,20 +140,20 @@ type record struct {
 	Kind      string        `json:"kind,omitempty"`       // of list
 	Held      bool          `json:"held"`
 	Kept      bool          `json:"kept"`
-	Writer    bool          `json:"writer,omitempty"`
 	Owner     string        `json:"owner"`
 	Since     time.Time     `json:"since,omitzero"`
 	TTL       time.Duration `json:"ttl_ns"`
 	Waiters   int           `json:"waiters"`
 	Queue     []waiting     `json:"queue"`
 	Holders   int           `json:"holders"`
+	Holding   []holding     `json:"holding,omitempty"` // of a semaphore or a read-write lock
 	Votes     int           `json:"votes,omitempty"`   // of list
 	Servers   int           `json:"servers,omitempty"` // of list
 }
 
 func recordOf(key string, st redlatch.Status) record {
 	r := record{
-		Key: key, Held: st.Held, Kept: st.Kept, Writer: st.Writer, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
+		Key: key, Held: st.Held, Kept: st.Kept, Owner: st.Owner, Since: st.Since, TTL: st.TTL,
 		Waiters: st.Waiters, Queue: make([]waiting, len(st.Queue)), Holders: st.Holders,
 	}
 	if !utf8.ValidString(key) {
@@ -148,6 +161,9 @@ func recordOf(key string, st redlatch.Status) record {
 	}
 	for i, w := range st.Queue {
 		r.Queue[i] = waiting(w)
+	}
+	for _, h := range st.Holding {
+		r.Holding = append(r.Holding, holding{h.Owner, h.Since, h.TTL, h.Writes})
 	}
 	return r
 }

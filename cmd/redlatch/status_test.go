@@ -131,7 +131,7 @@ func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 	var b bytes.Buffer
 	showLine(&b, "a\tb", redlatch.Status{
 		Held: true, Token: "secret", Owner: "x\x1b[2J\n", Waiters: 2, Queue: []redlatch.Waiter{{Owner: "\x1b", Waited: time.Minute}, {}},
-	}, &redisFlags{})
+	})
 	require.Equal(t, `$'a\x09b'`+"\theld\t"+`$'x\x1b[2J\x0a'`+"\t0s\t2\t-\n\twaits\t"+`$'\x1b'`+"\t1m0s\n\twaits\t-\t0s\n", b.String())
 }
 
@@ -140,7 +140,7 @@ func TestStatusShowsAMinHold(t *testing.T) {
 	t.Parallel()
 	var line, object bytes.Buffer
 	kept := redlatch.Status{Held: true, Kept: true, TTL: 8 * time.Second, Waiters: 2, Holders: 1}
-	showLine(&line, "k", kept, &redisFlags{})
+	showLine(&line, "k", kept)
 	require.Equal(t, "k\tkept\t-\t8s\t2\t-\n", line.String())
 	require.NoError(t, json.NewEncoder(&object).Encode(recordOf("k", kept)))
 	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"queue":[],"holders":1}`, object.String())

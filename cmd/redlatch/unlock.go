@@ -2,12 +2,14 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,9 +21,10 @@ const unlockUsage = `usage: redlatch unlock [flags] KEY
 Shows who holds KEY, asks whether to release it, and releases it. The owner
 notices only at its next renewal. The next waiter gets the lock at once.
 If nobody holds KEY and its min hold keeps others out, unlock ends the min hold.
-With -limit it releases the holder whose lease ends first.
+If KEY has several holders, -owner says which of them loses it.
 
   -f             do not ask; required if stdin is not a terminal
+  -owner NAME    release only what the holders with this name hold
 ` + redisUsage
 
 // borrowed is the TTL of the adopted lock that is released. It is long enough for a slow reply, but
@@ -32,8 +35,10 @@ const borrowed = 3 * time.Second
 func unlock(args []string) (int, error) {
 	var f redisFlags
 	set := flag.NewFlagSet("unlock", flag.ContinueOnError)
-	f.addTo(set)
+	f.addServersTo(set)
 	force := set.Bool("f", false, "")
+	var owner *string
+	set.Func("owner", "", func(name string) error { owner = &name; return nil })
 	rest, err := parse(set, unlockUsage, args)
 	switch {
 	case err != nil:
@@ -50,12 +55,12 @@ func unlock(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	return unlockKey(context.Background(), c, rest[0], *force)
+	return unlockKey(context.Background(), c, rest[0], owner, *force)
 }
 
 // unlockKey shows who holds key, asks unless force is set, and releases what it has shown.
-func unlockKey(ctx context.Context, c *connection, key string, force bool) (int, error) {
-	seen, err := c.Inspect(ctx, key)
+func unlockKey(ctx context.Context, c *connection, key string, owner *string, force bool) (int, error) {
+	l, seen, err := c.of(ctx, key)
 	switch {
 	case err != nil:
 		return exitOf(err), err
@@ -67,38 +72,86 @@ func unlockKey(ctx context.Context, c *connection, key string, force bool) (int,
 	case seen.TTL < 0:
 		return exitUnavailable, fmt.Errorf("unlock %q: it has no TTL, so it is not a lock of this command", key)
 	}
-	end := ending(c.Locker, key, seen)
+	all := seen.Holders
+	if seen, err = choose(key, seen, owner); err != nil {
+		return exitOf(err), err
+	}
+	end := ending(l, key, seen)
 	if !force && !confirmed(os.Stdin, os.Stderr, key, seen) {
 		return exitDeclined, nil
 	}
 	if c.quorum {
 		defer c.settle() // slow nodes are released too
 	}
-	released, err := release(ctx, c, key, end)
+	released, err := release(ctx, l, key, end)
 	switch {
+	case len(seen.Holding) > 0 && errors.Is(err, redlatch.ErrNotAcquired): // others hold it, as they may
+		fmt.Fprintf(os.Stderr, "the lock of %s on %q has ended meanwhile\n", holder(seen), key)
+		return 0, nil
 	case err != nil:
 		return exitOf(err), err
 	case seen.Kept:
 		fmt.Fprintf(os.Stderr, "the min hold of %q has ended\n", key)
-	case released:
-		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
-	default:
+	case !released:
 		fmt.Fprintf(os.Stderr, "%q is free; the lock of %s has ended meanwhile\n", key, holder(seen))
+	case all > max(len(seen.Holding), 1):
+		fmt.Fprintf(os.Stderr, "%q is released in the place of %s; others still hold it\n", key, holder(seen))
+	default:
+		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
 	}
 	return 0, nil
 }
 
-// ending returns a function that releases the lock that was seen on key just now, or ends the min
-// hold that keeps others out, and nothing newer. Its error is ErrLost if that has ended.
-func ending(l redlatch.Locker, key string, seen redlatch.Status) func(context.Context) error {
-	if !seen.Kept {
-		return func(ctx context.Context) error {
-			lock, err := l.Adopt(ctx, key, seen.Token)
-			if err != nil {
-				return err
-			}
-			return lock.Unlock(ctx)
+// choose returns what unlock is to release of a key: with owner, only what holders with that name
+// hold, and else its only holder.
+func choose(key string, seen redlatch.Status, owner *string) (redlatch.Status, error) {
+	holders := seen.Holding
+	if len(holders) == 0 && !seen.Kept {
+		holders = []redlatch.Holder{{Owner: seen.Owner, Token: seen.Token, Since: seen.Since, TTL: seen.TTL}}
+	}
+	var names []string
+	for _, h := range holders {
+		names = append(names, named(h.Owner))
+	}
+	list := strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", ")
+	switch {
+	case owner != nil && seen.Kept:
+		return seen, &keptError{key, seen}
+	case owner != nil:
+		holders = slices.DeleteFunc(slices.Clone(holders), func(h redlatch.Holder) bool { return h.Owner != *owner })
+		if len(holders) == 0 {
+			return seen, fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, list)
 		}
+	case len(holders) > 1:
+		return seen, &severalError{fmt.Sprintf("unlock %q: it has %d holders: use -owner with one of: %s", key, len(holders), list)}
+	}
+	if len(seen.Holding) > 0 {
+		seen.Holding = holders
+		seen.Owner = holders[0].Owner
+		seen.TTL = slices.MaxFunc(holders, func(a, b redlatch.Holder) int { return cmp.Compare(a.TTL, b.TTL) }).TTL
+	}
+	return seen, nil
+}
+
+// A severalError says that -owner is missing. It matches ErrInvalid.
+type severalError struct{ text string }
+
+func (e *severalError) Error() string { return e.text }
+
+func (e *severalError) Is(target error) bool { return target == redlatch.ErrInvalid }
+
+// ending returns a function that releases the lock or the permits that were seen on key just now, or
+// ends the min hold that keeps others out, and nothing newer. Its error is ErrLost if that has ended.
+func ending(l redlatch.Locker, key string, seen redlatch.Status) func(context.Context) error {
+	tokens := []redlatch.Token{seen.Token}
+	if len(seen.Holding) > 0 {
+		tokens = nil
+		for _, h := range seen.Holding {
+			tokens = append(tokens, h.Token)
+		}
+	}
+	if !seen.Kept {
+		return func(ctx context.Context) error { return releaseAll(ctx, l, key, tokens) }
 	}
 	ends := time.Now().Add(seen.TTL)
 	return func(ctx context.Context) error {
@@ -111,6 +164,28 @@ func ending(l redlatch.Locker, key string, seen redlatch.Status) func(context.Co
 		}
 		return redlatch.Forget(ctx, l, key)
 	}
+}
+
+// releaseAll releases what tokens hold. Its error is ErrLost if none of them holds anything.
+func releaseAll(ctx context.Context, l redlatch.Locker, key string, tokens []redlatch.Token) error {
+	var failed error
+	released := false
+	for _, token := range tokens {
+		lock, err := l.Adopt(ctx, key, token)
+		if err == nil {
+			err = lock.Unlock(ctx)
+		}
+		switch {
+		case err == nil:
+			released = true
+		case failed == nil, errors.Is(failed, redlatch.ErrLost):
+			failed = err
+		}
+	}
+	if released && errors.Is(failed, redlatch.ErrLost) {
+		return nil
+	}
+	return failed
 }
 
 // confirmed shows who holds key, or that it is kept, and asks whether to release it.
@@ -129,12 +204,16 @@ func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bo
 	return err == nil && (answer == "y" || answer == "yes")
 }
 
-// holder names the holder of a lock in messages.
+// holder names the holder of a lock in messages, or of permits.
 func holder(st redlatch.Status) string {
-	if st.Owner == "" {
-		return "an owner without a name"
+	name := printable(st.Owner)
+	if name == "" {
+		name = "an owner without a name"
 	}
-	return printable(st.Owner)
+	if n := len(st.Holding); n > 1 {
+		name += fmt.Sprintf(" (%d permits)", n)
+	}
+	return name
 }
 
 // release calls end, which releases what was seen on key, and nothing newer. It returns false if

@@ -46,36 +46,94 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 	})
 }
 
-// TestLimitMakesASemaphore: with -limit in each command.
-func TestLimitMakesASemaphore(t *testing.T) {
+// TestUnlockReleasesTheHolderThatIsNamed: and not the healthy one. Status and unlock find out
+// themselves that the key is a semaphore.
+func TestUnlockReleasesTheHolderThatIsNamed(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
-		var inputs []io.Closer
-		var holders []*program
-		for range 2 {
-			cmd := redlatchCmd(t, s.url, "run", "-limit", "2", "-owner", "one of two", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
-			inputs = append(inputs, pipe(t, cmd))
-			holders = append(holders, start(t, cmd))
-			holders[len(holders)-1].expect("ready")
+		inputs, holders := map[string]io.Closer{}, map[string]*program{}
+		for _, name := range []string{"hung", "healthy"} {
+			cmd := redlatchCmd(t, s.url, "run", "-limit", "2", "-owner", name, "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+			inputs[name] = pipe(t, cmd)
+			holders[name] = start(t, cmd)
+			holders[name].expect("ready")
+			time.Sleep(2 * time.Millisecond) // tokens have whole ms
 		}
 		third := redlatchRun(t, s.url, []string{"-limit", "2", "-try"}, "exit 0")
 		require.Equal(t, exitBusy, third.code())
 		third = redlatchRun(t, s.url, []string{"-limit", "3", "-try"}, "exit 0")
 		require.Zero(t, third.code(), "each caller brings its limit")
-		p := start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
-		require.Regexp(t, `^k\t2 of 2\tone of two\t[0-9.]+m?s\t0\t\S+$`, p.line())
-		require.Zero(t, p.code())
-
-		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "-limit", "2", "k"))
-		require.Zero(t, p.code())
-		require.Equal(t, "\"k\" is released; it was held by one of two\n", p.errors())
-		p = start(t, redlatchCmd(t, s.url, "status", "-limit", "2", "k"))
-		require.Contains(t, p.line(), "k\t1 of 2\t")
-		for _, in := range inputs {
-			if err := in.Close(); !errors.Is(err, os.ErrClosed) { // the one that lost its permit may have ended
-				require.NoError(t, err)
+		status := func(holders int) (lines []string) {
+			p := start(t, redlatchCmd(t, s.url, "status", "k"))
+			for range 1 + holders {
+				lines = append(lines, p.line())
 			}
+			require.Zero(t, p.code())
+			return lines
 		}
-		require.ElementsMatch(t, []int{3, exitLost}, []int{holders[0].code(), holders[1].code()})
+		lines := status(2)
+		require.Regexp(t, `^k\t2 holders\t(hung|healthy)\t[0-9.]+m?s\t0\t\S+$`, lines[0])
+		require.Regexp(t, `^\tholds\thung\t\S+\t[0-9.]+m?s$`, lines[1])
+		require.Regexp(t, `^\tholds\thealthy\t\S+\t[0-9.]+m?s$`, lines[2])
+
+		unlock := func(args ...string) (int, string) {
+			p := start(t, redlatchCmd(t, s.url, append([]string{"unlock", "-f"}, append(args, "k")...)...))
+			return p.code(), p.errors()
+		}
+		code, said := unlock()
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, said, `unlock "k": it has 2 holders: use -owner with one of: healthy, hung`)
+		code, said = unlock("-owner", "nobody")
+		require.Equal(t, exitBusy, code)
+		require.Contains(t, said, `nothing was released: held by another owner: healthy, hung`)
+		require.Equal(t, lines[2][:15], status(2)[2][:15])
+		code, said = unlock("-owner", "hung")
+		require.Zero(t, code)
+		require.Equal(t, "\"k\" is released in the place of hung; others still hold it\n", said)
+		require.Equal(t, exitLost, holders["hung"].code())
+		require.Contains(t, status(1)[1], "\tholds\thealthy\t")
+		require.NoError(t, inputs["healthy"].Close())
+		require.Equal(t, 3, holders["healthy"].code())
+		_ = inputs["hung"].Close()
+		s.isClean(t)
+	})
+}
+
+// TestUnlockReleasesAllThatANameHolds: a process can hold several permits.
+func TestUnlockReleasesAllThatANameHolds(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		l := locktest.Semaphore(t, s.client, 3, locktest.LongTTL, redlatch.WithOwner("hung"))
+		locks := []*redlatch.Lock{locktest.MustLock(t, l, "k"), locktest.MustLock(t, l, "k")}
+		healthy := locktest.MustLock(t, l, "k", redlatch.WithOwner("healthy"))
+		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-owner", "hung", "k"))
+		require.Zero(t, p.code())
+		require.Equal(t, "\"k\" is released in the place of hung (2 permits); others still hold it\n", p.errors())
+		for _, lock := range locks {
+			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
+		}
+		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
+		require.Zero(t, p.code(), "there is only one holder")
+		require.Equal(t, "\"k\" is released; it was held by healthy\n", p.errors())
+		require.ErrorIs(t, healthy.Unlock(t.Context()), redlatch.ErrLost)
+
+		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k2")
+		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "-owner", "hung", "k2"))
+		require.Equal(t, exitBusy, p.code())
+		require.Contains(t, p.errors(), `unlock "k2": nothing was released: held by another owner: other`)
+		require.NoError(t, lock.UnlockAfter(t.Context(), time.Hour))
+		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "-owner", "hung", "k2"))
+		require.Equal(t, exitBusy, p.code())
+		require.Zero(t, start(t, redlatchCmd(t, s.url, "unlock", "-f", "k2")).code())
+	})
+}
+
+// TestLegacyLockIsFoundToo: it has another form, and no queue.
+func TestLegacyLockIsFoundToo(t *testing.T) {
+	onServers(t, func(t *testing.T, s *server) {
+		lock := locktest.MustLock(t, locktest.LegacySetNX(t, s.client, locktest.LongTTL, redlatch.WithOwner("old one")), "k")
+		p := start(t, redlatchCmd(t, s.url, "status", "k"))
+		require.Regexp(t, `^k\theld\told one\t`, p.line())
+		require.Zero(t, start(t, redlatchCmd(t, s.url, "unlock", "-f", "k")).code())
+		require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		s.isClean(t)
 	})
 }
@@ -83,34 +141,33 @@ func TestLimitMakesASemaphore(t *testing.T) {
 // TestManyRunsReadOrOneWrites: status, list and unlock know both.
 func TestManyRunsReadOrOneWrites(t *testing.T) {
 	onServers(t, func(t *testing.T, s *server) {
-		hold := func(flag string) (input io.Closer, holder *program) {
-			cmd := redlatchCmd(t, s.url, "run", flag, "-owner", "holder", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
+		hold := func(flag, owner string) (input io.Closer, holder *program) {
+			cmd := redlatchCmd(t, s.url, "run", flag, "-owner", owner, "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
 			input, holder = pipe(t, cmd), start(t, cmd)
 			holder.expect("ready")
 			return input, holder
 		}
 		code := func(flag string) int { return redlatchRun(t, s.url, []string{flag, "-try"}, "exit 0").code() }
 		state := func(want string) {
-			p := start(t, redlatchCmd(t, s.url, "status", "-read", "k"))
+			p := start(t, redlatchCmd(t, s.url, "status", "k"))
 			require.Contains(t, p.line(), "k\t"+want+"\t")
 			require.Zero(t, p.code())
 		}
-		input, first := hold("-read")
-		input2, second := hold("-read")
+		input, first := hold("-read", "first")
+		input2, second := hold("-read", "second")
 		require.Equal(t, []int{exitBusy, 0}, []int{code("-write"), code("-read")})
-		state("2 readers")
-		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-write", "k"))
+		state("2 holders")
+		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-owner", "first", "k"))
 		require.Zero(t, p.code())
-		state("1 reader")
+		state("1 holder")
 		for _, in := range []io.Closer{input, input2} {
 			if err := in.Close(); !errors.Is(err, os.ErrClosed) { // the one that lost its lock may have ended
 				require.NoError(t, err)
 			}
 		}
-		// The second one has lost it if the first was renewed just before.
-		require.ElementsMatch(t, []int{3, exitLost}, []int{first.code(), second.code()})
+		require.Equal(t, []int{exitLost, 3}, []int{first.code(), second.code()})
 
-		input, first = hold("-write")
+		input, first = hold("-write", "holder")
 		require.Equal(t, []int{exitBusy, exitBusy}, []int{code("-write"), code("-read")})
 		state("1 writer")
 		p = start(t, redlatchCmd(t, s.url, "list"))
@@ -199,14 +256,14 @@ func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
 			}
 			require.Zero(t, run("-min-hold", "1h").code())
 			require.Equal(t, exitBusy, run("-try").code())
-			p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
-			require.Regexp(t, `^k\t(kept|1 of 1)\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0\t-$`, p.line())
+			p := start(t, redlatchCmd(t, s.url, "status", "k"))
+			require.Regexp(t, `^k\tkept\t-\t(1h0m0[\d.]*s|59m[\d.]+s)\t0\t-$`, p.line())
 			waiter := run("-ttl", "1m")
 			locktest.Eventually(t, "it queues", func() bool {
-				p := start(t, redlatchCmd(t, s.url, append(append([]string{"status"}, flags...), "k")...))
+				p := start(t, redlatchCmd(t, s.url, "status", "k"))
 				return strings.HasSuffix(p.line(), "\t1\t-")
 			})
-			p = start(t, redlatchCmd(t, s.url, append(append([]string{"unlock", "-f"}, flags...), "k")...))
+			p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 			require.Zero(t, p.code())
 			require.Equal(t, "the min hold of \"k\" has ended\n", p.errors())
 			require.Zero(t, waiter.code())
@@ -283,8 +340,8 @@ func TestCommandsNeedTheRightsOfTheirLines(t *testing.T) {
 			return locktest.MustLock(t, write, "catalog")
 		}},
 	} {
-		command := func(name string, more ...string) *program {
-			return start(t, redlatchCmd(t, s.url, append(append([]string{name, "-prefix", "lock:"}, c.flags...), more...)...))
+		command := func(name string, flags []string, more ...string) *program {
+			return start(t, redlatchCmd(t, s.url, append(append([]string{name, "-prefix", "lock:"}, flags...), more...)...))
 		}
 		for _, kept := range []time.Duration{0, time.Hour} {
 			lock := c.lock()
@@ -292,13 +349,13 @@ func TestCommandsNeedTheRightsOfTheirLines(t *testing.T) {
 				require.NoError(t, lock.UnlockAfter(t.Context(), kept))
 			}
 			r.User(t, rightsOf(t, "list")...)
-			p := command("status", lock.Key())
+			p := command("status", nil, lock.Key())
 			require.NotContains(t, p.line(), "free")
 			require.Zero(t, p.code(), p.errors())
 			r.User(t, rightsOf(t, c.line)...)
-			p = command("unlock", "-f", lock.Key())
+			p = command("unlock", nil, "-f", lock.Key())
 			require.Zero(t, p.code(), p.errors())
-			p = command("run", "-try", lock.Key(), "--", "true")
+			p = command("run", c.flags, "-try", lock.Key(), "--", "true")
 			require.Zero(t, p.code(), p.errors())
 		}
 	}

@@ -17,6 +17,6 @@ var digests = map[string]string{
 	"release.lua":           "341b189febe031d20564cf1c43cd8e0f774426ce",
 	"semaphore_acquire.lua": "b25fa770032327e6dea3758ce0665a85d5bd96f5",
 	"semaphore_extend.lua":  "4896d48682da2ece8f9633e01fae580e4e4b97f6",
-	"semaphore_inspect.lua": "f3253a64317c82c28595ba1ece8962f8a1d14847",
+	"semaphore_inspect.lua": "cecccfadc895aaea04bdaeed07e0c2b19dfa7355",
 	"semaphore_release.lua": "d745201b4aedc8108e80a52b6b855125c413786b",
 }

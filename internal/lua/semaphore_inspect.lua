@@ -4,7 +4,8 @@
 -- KEYS[2] the queue
 --
 -- Returns {the token whose lease ends first or false; the waiters, see waiters.lua; what is left of the lease in ms; the length of
--- the queue; the number of holders}. A permit that is kept after its release is named only if nobody else holds one.
+-- the queue; the number of holders; the first 100 tokens in the order of their ends, each followed by what is left in ms}. Permits
+-- that are kept after their release are named only if nobody holds one.
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -25,4 +26,11 @@ if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see semaph
   table.remove(waiters, 1)
   count = count - 1
 end
-return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, math.floor(#all / 2)}
+local named, members, kept = {}, {}, token and string.sub(token, 1, 1) == '~'
+for i = 1, #all, 2 do
+  if kept or string.sub(all[i], 1, 1) ~= '~' then table.insert(named, i) end
+end
+for n = 1, math.min(#named, 100) do
+  members[2 * n - 1], members[2 * n] = all[named[n]], math.ceil((all[named[n] + 1] - now) / 1000)
+end
+return {token or false, waiters, ends and math.ceil((ends - now) / 1000) or 0, count, math.floor(#all / 2), members}

@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -98,5 +99,67 @@ func TestMigrationNamesTheWaitersOfBothSides(t *testing.T) {
 			require.NoError(t, await(t, line[i], "its turn").Unlock(t.Context()))
 		}
 		require.NoError(t, await(t, line[2], "its turn").Unlock(t.Context()))
+	})
+}
+
+// requireHolding requires that Status.Holding has these locks, in this order.
+func requireHolding(t *testing.T, st redlatch.Status, locks ...*redlatch.Lock) {
+	t.Helper()
+	require.Len(t, st.Holding, len(locks))
+	for i, h := range st.Holding {
+		require.Equal(t, locks[i].Token(), h.Token)
+		require.Equal(t, strings.HasPrefix(string(h.Token), "!"), h.Writes)
+		require.Equal(t, ownerIn(strings.TrimPrefix(string(h.Token), "!")), h.Owner)
+		require.WithinRange(t, h.Since, time.Now().Add(-time.Hour), time.Now())
+		require.WithinRange(t, locks[i].Until(), time.Now(), time.Now().Add(h.TTL), "Redis gives it away later")
+	}
+}
+
+// TestInspectNamesTheHolders: of a semaphore, the earliest first, each with its token. One of them
+// can be released by it, and the others stay. A permit that is kept has no holder.
+func TestInspectNamesTheHolders(t *testing.T) {
+	test := func(t *testing.T, w *world) {
+		of := func(name string, opts ...redlatch.Option) redlatch.Locker {
+			return made(redlatch.NewSemaphore(w.Client(t), 200, append(opts, redlatch.WithOwner(name))...))
+		}
+		l := of("")
+		require.Nil(t, inspected(t, l).Holding)
+		var locks []*redlatch.Lock
+		for i, name := range []string{"first", "second", "third"} {
+			locks = append(locks, mustLock(t, of(name, redlatch.WithTTL(time.Duration(3-i)*time.Minute)), "k"))
+			time.Sleep(2 * time.Millisecond)
+		}
+		st := inspected(t, l)
+		requireHolding(t, st, locks...)
+		require.Equal(t, "third", st.Owner, "its lease ends first")
+		require.NoError(t, granted(l.Adopt(t.Context(), "k", st.Holding[1].Token, redlatch.WithoutRenewal())).Unlock(t.Context()))
+		requireHolding(t, inspected(t, l), locks[0], locks[2])
+		require.NoError(t, locks[2].UnlockAfter(t.Context(), time.Second))
+		st = inspected(t, l)
+		requireHolding(t, st, locks[0])
+		require.Equal(t, 2, st.Holders, "it has not left its permit to others")
+		for range 120 {
+			mustLock(t, l, "k")
+		}
+		require.Len(t, inspected(t, l).Holding, 100)
+		require.Equal(t, 122, inspected(t, l).Holders)
+		require.Nil(t, inspected(t, newLocker(t, w.Client(t), redlatch.WithKeyPrefix("lock:"))).Holding)
+	}
+	kinds := map[string]maker{"Semaphore": everyStrategy["Semaphore"]}
+	t.Run("miniredis", func(t *testing.T) { onEvery(t, kinds, test) })
+	t.Run("redis", func(t *testing.T) { onRedis(t, kinds, test) })
+}
+
+// TestForgetEndsEachKeptPermit: so as many can hold the semaphore as before.
+func TestForgetEndsEachKeptPermit(t *testing.T) {
+	onEvery(t, map[string]maker{"Semaphore": everyStrategy["Semaphore"]}, func(t *testing.T, w *world) {
+		l := made(redlatch.NewSemaphore(w.Client(t), 3))
+		for range 2 {
+			for range 3 {
+				require.NoError(t, mustLock(t, l, "k").UnlockAfter(t.Context(), time.Hour))
+			}
+			require.NoError(t, redlatch.Forget(t.Context(), l, "k"))
+			onlyFences(t, w.Direct)
+		}
 	})
 }

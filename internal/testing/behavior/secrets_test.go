@@ -60,6 +60,9 @@ func TestNothingExportedPrintsAToken(t *testing.T) {
 			for _, w := range st.Queue {
 				add(w)
 			}
+			for _, h := range st.Holding {
+				add(h)
+			}
 			for _, err := range []error{refused, invalid} {
 				values["error"] = append(values["error"], err)
 			}

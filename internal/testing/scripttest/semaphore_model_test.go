@@ -139,8 +139,9 @@ func (m *model) semaphoreInspect(k, _ words) any {
 	if oldest := m.score(k[0], m.first(k[0])); 0 < oldest && oldest < leastScore {
 		return noSemaphore
 	}
-	reply := []any{nil, nil, int64(0), nil, nil}
+	reply := []any{nil, nil, int64(0), nil, nil, nil}
 	holders, named := int64(0), false
+	members := []any{}
 	for _, token := range m.members(k[0]) {
 		if m.leaseEnd(k[0], token) == 0 {
 			continue
@@ -151,11 +152,16 @@ func (m *model) semaphoreInspect(k, _ words) any {
 		}
 		holders++
 	}
+	for _, token := range m.members(k[0]) {
+		if m.leaseEnd(k[0], token) > 0 && (!named || !strings.HasPrefix(token, "~")) && len(members) < 200 {
+			members = append(members, token, m.untilIn(k[0], token))
+		}
+	}
 	waiters, count := m.waiters(k[1])
 	if head := m.first(k[1]); strings.HasPrefix(head, "!") {
 		waiters, count = waiters[2:], count-1
 	}
-	reply[1], reply[3], reply[4] = waiters, count, holders
+	reply[1], reply[3], reply[4], reply[5] = waiters, count, holders, members
 	return reply
 }
 
