@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,10 +15,16 @@ import (
 // Channels is the pattern of the channels of all Lockers.
 const Channels = "redlatch:*"
 
+// A client is all that an inbox needs of the client of a user. Subscribe may block, and call hooks
+// of the user. Of a client that has Options, they name the database.
+type client interface {
+	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
+}
+
 // newChannel returns the name of the channel of a Locker: redlatch:<uuid>, or
 // redlatch:<database>:<uuid>. Pub/sub has no databases. So a client that knows its database names
 // it, unless it is 0, and whoever watches one does not see the hand-overs of others.
-func newChannel(client redis.UniversalClient) string {
+func newChannel(client any) string {
 	database := 0
 	if c, knows := client.(interface{ Options() *redis.Options }); knows {
 		_ = node.Shield(func() error { database = c.Options().DB; return nil }) // it may embed a nil client

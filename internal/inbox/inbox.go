@@ -65,8 +65,8 @@ type Inbox struct {
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
 	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
 
-	client redis.UniversalClient // nil: none that can subscribe
-	slots  node.Slots            // for the goroutine only
+	client client     // nil: none that can subscribe
+	slots  node.Slots // for the goroutine only
 
 	mu      sync.Mutex // guards the fields below
 	users   int
@@ -77,9 +77,9 @@ type Inbox struct {
 	current *redis.PubSub // the newest
 }
 
-// New returns the inbox of one Locker. If client is nil, no message comes, and lines poll.
-func New(client redis.UniversalClient) *Inbox {
-	return &Inbox{client: client, slots: node.SlotsOf(client), Channel: newChannel(client)}
+// New returns the inbox of one Locker. If c is nil, no message comes, and lines poll.
+func New(c client) *Inbox {
+	return &Inbox{client: c, slots: node.SlotsOf(c), Channel: newChannel(c)}
 }
 
 // Join opens the inbox unless it is open. The caller must call Leave.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -342,4 +343,28 @@ func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return n
 
 func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// least has no other methods than an inbox needs, in place of a whole [redis.UniversalClient].
+type least struct{ client *redis.Client }
+
+func (l least) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	return l.client.Subscribe(ctx, channels...)
+}
+
+// TestAnInboxNeedsOneMethod: so another client can be used with a few lines.
+func TestAnInboxNeedsOneMethod(t *testing.T) {
+	require.LessOrEqual(t, reflect.TypeFor[client]().NumMethod(), 10)
+	m := miniredis.RunT(t)
+	direct := redis.NewClient(&redis.Options{Addr: m.Addr()})
+	defer direct.Close()
+	confirmed, heard := make(chan struct{}, 10), make(chan wire.HandOver, 1)
+	s := New(least{direct})
+	s.Changed, s.Degraded, s.Served = func() { confirmed <- struct{}{} }, func(error) {}, func(clock.Mono) bool { return true }
+	s.Deliver = func(h wire.HandOver) { heard <- h }
+	s.Join()
+	defer s.Leave()
+	<-confirmed
+	m.Publish(s.Channel, "1 1 1 5 1 c xk")
+	require.Equal(t, "x", (<-heard).Token)
 }

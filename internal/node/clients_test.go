@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -27,11 +28,13 @@ func dial(t *testing.T, o *redis.Options) *redis.Client {
 
 // carries checks that each of many calls gets its own answer, in batches where the client allows
 // them. They succeed, are refused, or are scripts that the server does not have yet.
-func carries(t *testing.T, client redis.UniversalClient) {
+func carries(t *testing.T, client redis.UniversalClient) { carriesOn(t, client) }
+
+func carriesOn(t *testing.T, client client) {
 	n := New(client)
 	prefix := fmt.Sprint("{", t.Name(), "}")
 	add := scriptOf("return {KEYS[1], tonumber(ARGV[1]), false} --" + prefix)
-	require.NoError(t, client.Set(t.Context(), prefix, "v", 0).Err())
+	require.NoError(t, client.Process(t.Context(), redis.NewStatusCmd(t.Context(), "set", prefix, "v")))
 	var calls []*Call
 	var want []any // the value, or an error that it matches
 	for i := range 12 {
@@ -273,4 +276,29 @@ func TestPairGoesToTheMasterOfItsKey(t *testing.T) {
 		require.Equal(t, []string{first, second}, slices.Compact(sent))
 		time.Sleep(time.Second) // go-redis may reload its slots in the background
 	})
+}
+
+// least has no other methods than a node needs, in place of a whole [redis.UniversalClient].
+type least struct{ client *redis.Client }
+
+func (l least) Process(ctx context.Context, cmd redis.Cmder) error { return l.client.Process(ctx, cmd) }
+
+func (l least) Pipeline() redis.Pipeliner { return leastPipe{pipe: l.client.Pipeline()} }
+
+// leastPipe has no other methods of a pipeline than a node needs: the others panic.
+type leastPipe struct {
+	redis.Pipeliner
+	pipe redis.Pipeliner
+}
+
+func (l leastPipe) Process(ctx context.Context, cmd redis.Cmder) error {
+	return l.pipe.Process(ctx, cmd)
+}
+func (l leastPipe) Exec(ctx context.Context) ([]redis.Cmder, error) { return l.pipe.Exec(ctx) }
+
+// TestANodeNeedsTwoMethods: so another client can be used with a few lines.
+func TestANodeNeedsTwoMethods(t *testing.T) {
+	t.Parallel()
+	require.LessOrEqual(t, reflect.TypeFor[client]().NumMethod(), 10)
+	carriesOn(t, least{dial(t, redistest.Start(t).Options())})
 }

@@ -189,8 +189,8 @@ func (n *Node) exchange(b *batch) {
 }
 
 // carryTogether sends all commands of b as one pipeline.
-func carryTogether(b *batch, client redis.UniversalClient) {
-	pipe := client.Pipeline()
+func carryTogether(b *batch, c client) {
+	pipe := c.Pipeline()
 	for _, i := range b.items {
 		_ = pipe.Process(b, once{i.cmd})
 		if i.then != nil {

@@ -46,7 +46,7 @@ type Node struct {
 	// node.
 	Trouble func(error)
 
-	client redis.UniversalClient
+	client client
 	limits
 	run func() // the method courier; a variable saves an allocation at each start
 
@@ -83,15 +83,15 @@ type health struct {
 	trouble  error      // why a call was last resent; nil after an answer
 }
 
-// New returns a node for client. Calls on a *[redis.Client] travel in batches. Any other client may
+// New returns a node for the client c. Calls on a *[redis.Client] travel in batches. Any other client may
 // have several servers, so each call travels alone.
-func New(client redis.UniversalClient) *Node {
-	n := &Node{client: client, slots: SlotsOf(client)}
+func New(c client) *Node {
+	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
-	if client, plain := client.(*redis.Client); plain {
+	if client, plain := c.(*redis.Client); plain {
 		n.together, n.most, n.several = longestBatch, couriers, false
 		n.mostOfUse = connections(client) / 3
 		o := client.Options()
@@ -108,17 +108,17 @@ const pipelinePool = 10
 // NewSlow returns a node for calls that may take long, such as WAIT. More of them are under way at
 // once. Half of the connections that the client has for all commands are left for others. A client
 // with one connection has none left before go-redis v9.23.
-func NewSlow(client redis.UniversalClient) *Node {
-	n := New(client)
-	n.most = max(1, connections(client)/2)
+func NewSlow(c client) *Node {
+	n := New(c)
+	n.most = max(1, connections(c)/2)
 	return n
 }
 
-// connections returns how many connections client has to one server, without those for pipelines
+// connections returns how many connections c has to one server, without those for pipelines
 // alone.
-func connections(client redis.UniversalClient) int {
+func connections(c client) int {
 	size, most := 2*singleCouriers, 0
-	switch client := client.(type) {
+	switch client := c.(type) {
 	case *redis.Client:
 		size, most = client.Options().PoolSize, client.Options().MaxActiveConns
 	case *redis.ClusterClient: // all calls may go to one master

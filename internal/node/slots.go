@@ -3,8 +3,6 @@ package node
 import (
 	"context"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Slots has the client of a Redis Cluster ask again which server has which slot. go-redis does so
@@ -23,8 +21,8 @@ type reloader interface{ ReloadState(ctx context.Context) }
 // reloadEvery is the least time between two reloads.
 const reloadEvery = time.Second
 
-// SlotsOf returns the slots of client.
-func SlotsOf(client redis.UniversalClient) Slots {
+// SlotsOf returns the slots of a client of any type.
+func SlotsOf(client any) Slots {
 	cluster, _ := client.(reloader)
 	return Slots{client: cluster}
 }
