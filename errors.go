@@ -40,7 +40,7 @@ var (
 	// the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
-	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches ErrLost.
+	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches [ErrLost].
 	ErrMaxHold error = &sentinel{text: "lock lost: held for as long as WithMaxHold allows", is: ErrLost}
 
 	// ErrReleased says that this handle was already unlocked.
@@ -48,7 +48,7 @@ var (
 
 	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is
 	// released. The outcome of an Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches
-	// ErrUnavailable.
+	// [ErrUnavailable].
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant
@@ -209,7 +209,7 @@ func (e *HeldError) Error() string {
 	return text
 }
 
-// Unwrap returns ErrNotAcquired, or a [QuorumError] that matches it.
+// Unwrap returns [ErrNotAcquired], or a [QuorumError] that matches it.
 func (e *HeldError) Unwrap() error { return cmp.Or(e.err, ErrNotAcquired) }
 
 // heldBy returns the error of a reply to an acquire, with the known facts about the holder.
@@ -218,7 +218,8 @@ func heldBy(got reply) error {
 		return got.err
 	}
 	return &HeldError{
-		Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder), err: got.err,
+		Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder),
+		err: got.err,
 	}
 }
 
@@ -235,12 +236,12 @@ func permanent(err error) bool {
 var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get
-// one. It matches ErrNotAcquired, ErrLost or ErrNoQuorum.
+// one. It matches [ErrNotAcquired], [ErrLost] or [ErrNoQuorum].
 type QuorumError struct {
 	Op, Key string // acquire, extend, adopt, release or inspect; the key as the caller named it
 	Need    int    // how many nodes had to do it
 	// Nodes holds one answer for each client, in the order of the clients: nil for done,
-	// ErrNotAcquired for held by another owner, ErrLost for not held by the lock's token, or the
+	// [ErrNotAcquired] for held by another owner, [ErrLost] for not held by the lock's token, or the
 	// reason why the node did not answer.
 	Nodes []error
 
@@ -269,9 +270,9 @@ func (e *QuorumError) answers() string {
 }
 
 // Unwrap returns the one sentinel that the error matches. The error does not match those of single
-// nodes: ErrNotAcquired of one node does not mean that the lock is held. Of an error that another
+// nodes: [ErrNotAcquired] of one node does not mean that the lock is held. Of an error that another
 // package made, it is the one that so many nodes have answered that the others are no quorum, or
-// else ErrNoQuorum.
+// else [ErrNoQuorum].
 func (e *QuorumError) Unwrap() error {
 	if e.err != nil {
 		return e.err

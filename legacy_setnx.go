@@ -56,7 +56,7 @@ const takeoverLook = 400 * time.Millisecond
 // nothing. [WithMinHold] and [WithReplicas] are refused.
 //
 // client may be of any kind. [WithOpTimeout] bounds every command. opts are the defaults of the
-// Locker. The error is ErrInvalid for a nil client or an option that cannot work.
+// Locker. The error is [ErrInvalid] for a nil client or an option that cannot work.
 func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new legacysetnx", "", err)

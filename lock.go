@@ -20,11 +20,11 @@
 // # Errors
 //
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches
-// ErrNotAcquired, ErrLost, ErrReleased, ErrNotReplicated or ErrInvalid, the operation had no
+// [ErrNotAcquired], [ErrLost], [ErrReleased], [ErrNotReplicated] or [ErrInvalid], the operation had no
 // effect, unless the documentation of that variable says otherwise. After any other error, such as
-// ErrUnavailable for a broken connection or a timeout, the outcome is unknown. After [Do], [TryDo],
+// [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. After [Do], [TryDo],
 // [DoAll] and [TryDoAll] have called fn, the only error of these that they add to that of fn is
-// ErrLost.
+// [ErrLost].
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
 // key held for longer than its TTL.
@@ -32,7 +32,7 @@
 // # Time
 //
 // A lock is trusted, which means that [Lock.Err] returns nil, until [Lock.Until] at the latest.
-// Lock.Until is the time just before the last successful request was sent, plus the TTL, minus 1 %
+// [Lock.Until] is the time just before the last successful request was sent, plus the TTL, minus 1 %
 // and 2 ms for clocks that differ, minus the time of [WithGrace]. The lock ends then even if Redis
 // cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced
 // further.
@@ -41,8 +41,15 @@
 //
 // redlatch needs Redis 5.0 or newer, or Valkey, with EVAL, and without a proxy that checks scripts,
 // as some clouds have. If EVALSHA is renamed away, each call sends its script. Set maxmemory-policy
-// to noeviction. SECURITY.md in the repository lists the ACL permissions that a restricted Redis
-// user needs.
+// to noeviction. [Security] lists the ACL permissions that a restricted Redis user needs.
+//
+// # Documents
+//
+// [Guarantees] says what holds under which failure. [Recipes] has short programs for common tasks.
+//
+// [Guarantees]: https://github.com/redlatch/redlatch/blob/main/docs/guarantees.md
+// [Recipes]: https://github.com/redlatch/redlatch/blob/main/docs/recipes.md
+// [Security]: https://github.com/redlatch/redlatch/blob/main/SECURITY.md
 package redlatch
 
 import (
@@ -76,21 +83,21 @@ type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later
 	// does not release the lock. Give it a deadline.
 	//
-	// If ctx ends first, the error matches ctx.Err(). It also matches ErrNotAcquired if the last
-	// attempt found another owner, and ErrUnavailable otherwise. If ctx had ended before the call,
+	// If ctx ends first, the error matches ctx.Err(). It also matches [ErrNotAcquired] if the last
+	// attempt found another owner, and [ErrUnavailable] otherwise. If ctx had ended before the call,
 	// it matches neither. When the commands in flight have completed, the call leaves nothing in
 	// Redis.
 	//
-	// If the first attempt fails with ErrNotAcquired, or this Locker holds key, Lock waits. It
+	// If the first attempt fails with [ErrNotAcquired], or this Locker holds key, Lock waits. It
 	// returns any other error of the first attempt, as TryLock does. While it waits, it retries
-	// after errors and reports them to Hooks.Trouble. It returns those that retrying cannot fix: a
+	// after errors and reports them to [Hooks.Trouble]. It returns those that retrying cannot fix: a
 	// key of another Redis type (WRONGTYPE), a command that Redis does not support, a proxy that
 	// refuses scripts, a client that was closed, such an error of so many nodes that the others are
-	// no quorum, and ErrInvalid.
+	// no quorum, and [ErrInvalid].
 	//
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
 	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
-	// with ErrInvalid, unless key is a semaphore with several permits. The two Lockers of
+	// with [ErrInvalid], unless key is a semaphore with several permits. The two Lockers of
 	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
 	// too.
 	//
@@ -102,20 +109,20 @@ type Locker interface {
 
 	// TryLock makes one attempt. The error matches
 	//
-	//  - ErrNotAcquired if another owner has key, with a [HeldError] if the owner is known. With
+	//  - [ErrNotAcquired] if another owner has key, with a [HeldError] if the owner is known. With
 	//    [NewRedlock], concurrent attempts can split the nodes so that none is granted. TryLock
 	//    repeats such an attempt after a random pause, until [WithOpTimeout] has passed since the
 	//    call.
-	//  - ErrLost if the grant took longer than the lease lasts.
-	//  - ErrNoQuorum, with [NewRedlock].
-	//  - ErrNotReplicated, with [WithReplicas].
-	//  - ErrInvalid.
+	//  - [ErrLost] if the grant took longer than the lease lasts.
+	//  - [ErrNoQuorum], with [NewRedlock].
+	//  - [ErrNotReplicated], with [WithReplicas].
+	//  - [ErrInvalid].
 	//
 	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err()
-	// and ErrUnavailable, and what is under way is released when it has come back. If ctx had ended
+	// and [ErrUnavailable], and what is under way is released when it has come back. If ctx had ended
 	// before the call, it matches only ctx.Err().
 	//
-	// After any other error, such as ErrUnavailable, the outcome is unknown. TryLock then sends a
+	// After any other error, such as [ErrUnavailable], the outcome is unknown. TryLock then sends a
 	// release, and waits for its reply until ctx ends, or for [WithOpTimeout] at most, unless Redis
 	// cannot be reached at all.
 	TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error)
@@ -129,16 +136,16 @@ type Locker interface {
 	// checks fences refuses them after the adopter has written. A reader of [NewReadWrite] gets a
 	// lock of its own instead.
 	//
-	// ctx bounds the call. The error is ErrLost if token does not hold key, ErrInvalid, or
-	// [errors.ErrUnsupported] with [NewMigration]. After ErrUnavailable, ErrNoQuorum,
-	// ErrNotReplicated, or an error of Redis or ctx, the lock is not released and may last longer.
+	// ctx bounds the call. The error is [ErrLost] if token does not hold key, [ErrInvalid], or
+	// [errors.ErrUnsupported] with [NewMigration]. After [ErrUnavailable], [ErrNoQuorum],
+	// [ErrNotReplicated], or an error of Redis or ctx, the lock is not released and may last longer.
 	Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
 	// arrives, so it cannot protect a critical section.
 	//
-	// ctx and [WithOpTimeout] bound the call. The error is ErrInvalid, ErrUnavailable,
-	// ErrNoQuorum with [NewRedlock], or an error of Redis or ctx.
+	// ctx and [WithOpTimeout] bound the call. The error is [ErrInvalid], [ErrUnavailable],
+	// [ErrNoQuorum] with [NewRedlock], or an error of Redis or ctx.
 	Inspect(ctx context.Context, key string) (Status, error)
 }
 
@@ -150,7 +157,7 @@ type Locker interface {
 // heap stays small, the collector may never run, so the lock may last as long as the process.
 // Neither a copy of the struct, nor its Context, nor its Done channel keeps it alive.
 //
-// A zero Lock is one that was released: Err returns ErrReleased.
+// A zero Lock is one that was released: Err returns [ErrReleased].
 type Lock struct {
 	handle handle
 	from   *Lock // the lock on the other side of a migration; nil without one
@@ -205,7 +212,7 @@ func (k *Lock) Done() <-chan struct{} {
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
-// matches ErrReleased, ErrLost or ErrMaxHold. Err reads the clocks and sends nothing, so it is
+// matches [ErrReleased], [ErrLost] or [ErrMaxHold]. Err reads the clocks and sends nothing, so it is
 // cheap to call right before a critical step.
 func (k *Lock) Err() error {
 	if k.from != nil {
@@ -232,9 +239,9 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // not on ttl. ctx and [WithOpTimeout] bound the call. If ctx ends it, the lease may still be
 // extended when Redis answers.
 //
-// The error is ErrLost, ErrMaxHold or ErrReleased if the lock has ended, and ErrInvalid for a nil
+// The error is [ErrLost], [ErrMaxHold] or [ErrReleased] if the lock has ended, and [ErrInvalid] for a nil
 // ctx, a ttl below 1 ms, or one of which [WithGrace] leaves nothing. Any other error, such as
-// ErrUnavailable, leaves Until as it was, and the call may be retried.
+// [ErrUnavailable], leaves Until as it was, and the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
 	case ctx == nil:
@@ -260,18 +267,18 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
 // bounds the call, and for two seconds after a hand-over the reply to the first extension, which it
-// waits for. From the moment Unlock is called, the lock has ended, and Err returns ErrReleased
+// waits for. From the moment Unlock is called, the lock has ended, and Err returns [ErrReleased]
 // unless the lock had already been lost.
 //
-// The error is ErrLost or ErrMaxHold if the lock had ended before; the next owner's key is
-// untouched. A second call returns ErrReleased. After any other error, such as ErrUnavailable, the
+// The error is [ErrLost] or [ErrMaxHold] if the lock had ended before; the next owner's key is
+// untouched. A second call returns [ErrReleased]. After any other error, such as [ErrUnavailable], the
 // outcome is unknown, and the key ends with its TTL at the latest. An Unlock that passes the lock
 // on to another caller of this process sends nothing, so it does not notice if the key was deleted.
 func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 
 // UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets
 // the key within that time, and then the next waiter does. Use it to keep a job from running again
-// soon. Status.Kept and HeldError.Kept tell such a key from one that somebody holds. The lock is
+// soon. [Status.Kept] and [HeldError.Kept] tell such a key from one that somebody holds. The lock is
 // not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key
 // ends with its TTL, which may be sooner. If Redis returns within a minute, the key is kept until d
 // has passed, or a moment longer: d counts from the call.
@@ -280,7 +287,7 @@ func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 // longer, in case the process is gone by then. If d is longer, Redis ends it, and the next waiter
 // knows when to ask. With [NewRedlock] waiters poll, and Redis ends it.
 //
-// The error is that of Unlock. A negative d is ErrInvalid. With [NewLegacySetNX] the error
+// The error is that of Unlock. A negative d is [ErrInvalid]. With [NewLegacySetNX] the error
 // matches [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has
 // not ended.
 func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {

@@ -25,7 +25,7 @@ import (
 // [WithMaxHold] begins when from is granted, so the wait for to is a part of it.
 //
 // Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would
-// refuse each other forever: give one of them a WithKeyPrefix. The error is ErrInvalid if
+// refuse each other forever: give one of them a [WithKeyPrefix]. The error is [ErrInvalid] if
 // they have a client in common and the same prefix, if they are the same, or if one is nil. Two
 // clients of one server are not noticed. A Locker that wraps another one, and leaves its keys as
 // they are, should have a method Unwrap() Locker, which returns that one. [Forget] needs it, too.
@@ -139,8 +139,8 @@ func (m *migration) Adopt(_ context.Context, key string, _ Token, _ ...Option) (
 	return nil, wrap("adopt", key, errors.ErrUnsupported)
 }
 
-// Inspect reports the holder on the side that somebody holds; to if both are held, or both kept. Its waiters are those of
-// both sides.
+// Inspect reports the holder on the side that somebody holds; to if both are held, or both kept. Its
+// waiters are those of both sides.
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
 	if err != nil {

@@ -33,21 +33,21 @@ import (
 // of reads, it refuses a late writer as soon as a later reader has read.
 //
 // A lock cannot be upgraded. Lock with the ctx of a lock on the same key, of either Locker, would
-// wait for itself and fails with ErrInvalid: also a reader in a reader, since a writer may
+// wait for itself and fails with [ErrInvalid]: also a reader in a reader, since a writer may
 // wait in between. [Lock.UnlockAfter] and [WithMinHold] of a reader keep only writers out. Adopt of
 // read acquires a permit of its own if the token still holds one, without waiting, and each of the
-// two locks is unlocked by itself. Adopting a token of the other Locker fails with ErrLost.
+// two locks is unlocked by itself. Adopting a token of the other Locker fails with [ErrLost].
 //
 // [Status] names the holder whose lease ends first, and its Holding all of them. [HeldError] names
 // that holder to readers, and to writers the one whose lease ends last. A reader that is refused
 // because a writer waits learns of a reader.
 //
 // A key of a read-write lock is a semaphore, see [NewSemaphore], with its guarantees and limits. So
-// the write Locker also excludes the permits that NewSemaphore has granted of a key, such as up to
+// the write Locker also excludes the permits that [NewSemaphore] has granted of a key, such as up to
 // five workers or one maintenance. Other strategies fail on such a key with WRONGTYPE.
 //
 // client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of both Lockers.
-// [WithoutQueue] is refused. The error is ErrInvalid for a nil client, or an option that
+// [WithoutQueue] is refused. The error is [ErrInvalid] for a nil client, or an option that
 // cannot work.
 func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Locker, err error) {
 	const op = "new read-write"

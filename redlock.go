@@ -33,7 +33,7 @@ import (
 // keys (Ring) is a node that may lose data. opts are the defaults of the Locker. [WithOpTimeout]
 // bounds a command on one node.
 //
-// The error is ErrInvalid for no client, more than 64, a nil client, an option that cannot
+// The error is [ErrInvalid] for no client, more than 64, a nil client, an option that cannot
 // work, or two clients of one server: one client twice, or two that have an address in common, even
 // with different databases or dialers. A server with two addresses is not noticed.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {

@@ -32,12 +32,12 @@ import (
 // no semaphore on a quorum: each node would count only the permits that it granted itself, so two
 // majorities could together grant more than limit.
 //
-// [Status] and [HeldError] name the holder whose lease ends first, and Status.Holding all of them. A
+// [Status] and [HeldError] name the holder whose lease ends first, and [Status.Holding] all of them. A
 // key is either a lock or a semaphore: other strategies fail on it with WRONGTYPE. A sorted set
 // whose lowest score is no time since 1998 is not a semaphore either.
 //
 // client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker.
-// [WithoutQueue] is refused. The error is ErrInvalid for a nil client, a limit below 1 or
+// [WithoutQueue] is refused. The error is [ErrInvalid] for a nil client, a limit below 1 or
 // above [math.MaxInt32], or an option that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)

@@ -40,7 +40,7 @@ var lockScripts = scriptsOf("")
 // since commands of concurrent callers share its connections as pipelines. opts are the defaults of
 // the Locker. [Locker] says what one costs while it waits, and why to share it.
 //
-// The error is ErrInvalid for a nil client or an option that cannot work.
+// The error is [ErrInvalid] for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkClient(client); err != nil {
 		return nil, wrap("new setnxpx", "", err)

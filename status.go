@@ -93,7 +93,7 @@ type Waiter struct {
 // With [NewMigration] it does that on both sides. A Locker that wraps another one must have a method
 // Unwrap() Locker, which returns that one.
 //
-// ctx and [WithOpTimeout] bound the call. The error is ErrInvalid, [errors.ErrUnsupported] if l has
+// ctx and [WithOpTimeout] bound the call. The error is [ErrInvalid], [errors.ErrUnsupported] if l has
 // no such method, or what [Locker.Inspect] returns. After any error the min hold may have ended.
 func Forget(ctx context.Context, l Locker, key string) error {
 	if isNil(l) {
