@@ -10,8 +10,9 @@ import (
 )
 
 // Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and
-// releases it when fn returns or panics. fn's ctx is a child of ctx that ends when the lock does,
-// with cause ErrLost or ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
+// releases it when fn returns or panics. ctx bounds the wait and the work; [WithMaxWait] bounds the
+// wait alone. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or
+// ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
 //
 // If l or fn is nil, or l grants a nil or a zero Lock, the error is ErrInvalid. If Lock fails, the error matches all that
 // Lock's does. If ctx has ended when the lock is granted, the error matches ctx's error and its
@@ -51,7 +52,8 @@ func TryDo(
 }
 
 // DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once,
-// in that order. It waits for each as [Locker.Lock] does. Callers that name their keys in any order
+// in that order. It waits for each as [Locker.Lock] does, for all of them no longer than
+// [WithMaxWait]. Callers that name their keys in any order
 // never deadlock, as long as none of them holds another lock meanwhile. opts apply to each lock.
 //
 // locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends
@@ -88,6 +90,7 @@ func doAll(
 		return wrap(op, "", err)
 	}
 	keys = slices.Compact(slices.Sorted(slices.Values(keys))) // all callers use the same order
+	opts = append(slices.Clip(opts), waitingSince(time.Now()))
 	locks, began := make([]*Lock, 0, len(keys)), false
 	var next func(held context.Context) error // held ends when the first of locks does
 	next = func(held context.Context) error {
@@ -121,7 +124,7 @@ func doAll(
 // Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends,
 // Lead waits for the lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts
 // again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
-// then. [WithMaxHold] bounds a term.
+// then. [WithMaxHold] bounds a term. [WithMaxWait] is refused, and that of l has no effect.
 //
 // Those that wait learn who leads by Hooks.Waiting and Hooks.Moved. Event.Lead tells the events of
 // Lead from those of other calls.
@@ -142,6 +145,9 @@ func Lead(
 ) error {
 	if err := checkCall(l, fn == nil); err != nil {
 		return wrap("lead", key, err)
+	}
+	if cfg, err := (config{}).with(opts); err == nil && cfg.maxWait > 0 {
+		return wrap("lead", key, invalid("WithMaxWait(%v): a follower waits until ctx ends", cfg.maxWait))
 	}
 	opts = append(slices.Clip(opts), asLead)
 	for pause := shortestRecess; ; {
@@ -191,7 +197,7 @@ const (
 )
 
 // asLead is the option of the calls that Lead makes.
-func asLead(cfg *config) error { cfg.lead = true; return nil }
+func asLead(cfg *config) error { cfg.lead, cfg.maxWait = true, 0; return nil }
 
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {

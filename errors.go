@@ -139,17 +139,27 @@ func saysEnd(ctx context.Context, err error) bool {
 	return errors.Is(err, cause) || !errors.Is(ctxError(ctx), cause)
 }
 
-// gaveUp is the error of a call that ctx ended. last is the outcome of the last attempt; nil:
-// nothing was sent. gaveUp matches ctx's error and last. It matches ErrNotAcquired if last does,
-// and ErrUnavailable otherwise.
+// gaveUp is the error of a call that ctx or WithMaxWait ended. last is the outcome of the last
+// attempt; nil: nothing was sent. gaveUp matches ctx's error and last. It matches ErrNotAcquired if
+// last does, and ErrUnavailable otherwise.
 type gaveUp struct{ ctx, last error }
 
 func (e *gaveUp) Error() string {
-	if e.last == nil {
-		return "gave up waiting: " + e.ctx.Error() + ": nothing was sent"
+	text := "gave up waiting: " + e.ctx.Error()
+	if waited, ok := e.ctx.(*waitedError); ok { //nolint:errorlint // ctxError does not wrap it
+		text = waited.Error()
 	}
-	return "gave up waiting: " + e.ctx.Error() + ": the last attempt: " + oneLine(e.last)
+	if e.last == nil {
+		return text + ": nothing was sent"
+	}
+	return text + ": the last attempt: " + oneLine(e.last)
 }
+
+// A waitedError is the cause of the end of a wait that WithMaxWait bounds. It takes the place of the
+// error of ctx, which has not ended.
+type waitedError struct{ d time.Duration }
+
+func (e *waitedError) Error() string { return "waited " + e.d.String() }
 
 func (e *gaveUp) Unwrap() []error {
 	switch {
@@ -166,6 +176,9 @@ func (e *gaveUp) Unwrap() []error {
 func ctxError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	own := []error{ErrNotAcquired, ErrUnavailable, ErrLost, ErrReleased, ErrNotReplicated, ErrInvalid}
+	if waited, ok := cause.(*waitedError); ok { //nolint:errorlint // nobody wraps it
+		return waited
+	}
 	switch {
 	case errors.Is(cause, err):
 		return err

@@ -6,9 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"log"
 	"log/slog"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -236,6 +234,24 @@ func ExampleWithHooks_several() {
 	// Output:
 	// log: export is lost
 	// losses: 1
+}
+
+// The wait has a bound, and the work has none.
+func ExampleWithMaxWait() {
+	_, client, end := embedded()
+	defer end()
+	ctx := context.Background()
+	locker := made(redlatch.NewSetNXPX(client, redlatch.WithMaxWait(200*time.Millisecond), redlatch.WithOwner("api-7")))
+	err := redlatch.Do(ctx, locker, "export", func(ctx context.Context, _ *redlatch.Lock) error {
+		_, bounded := ctx.Deadline()
+		fmt.Println("bounded:", bounded)
+		_, err := locker.Lock(context.Background(), "export")
+		return err
+	})
+	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), errors.Is(err, context.DeadlineExceeded))
+	// Output:
+	// bounded: false
+	// true false
 }
 
 // A leader that needs 3 s to stop loses its lock 3 s before another one may start.
@@ -686,37 +702,21 @@ type till struct {
 }
 
 func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	turn, cancel := context.WithTimeout(r.Context(), h.patience)
-	lock, err := h.locker.Lock(turn, "cart:"+r.PathValue("id"))
-	cancel() // turn limits the wait, not the work
-	var holder *redlatch.HeldError
+	err := redlatch.Do(r.Context(), h.locker, "cart:"+r.PathValue("id"), func(ctx context.Context, lock *redlatch.Lock) error {
+		return pay(ctx, r.PathValue("id"), lock.Fence())
+	}, redlatch.WithMaxWait(h.patience))
 	switch {
+	case err == nil:
+		fmt.Fprintln(w, "paid")
 	case errors.Is(err, redlatch.ErrNotAcquired):
-		seconds := 1.0
-		if errors.As(err, &holder) {
-			seconds = min(max(math.Ceil(holder.TTL.Seconds()), 1), 30) // the holder may release it much sooner
-		}
-		w.Header().Set("Retry-After", fmt.Sprint(seconds))
+		w.Header().Set("Retry-After", "1")
 		http.Error(w, "this cart is being paid for", http.StatusConflict)
-		return
 	case errors.Is(err, redlatch.ErrUnavailable):
 		w.Header().Set("Retry-After", "5")
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
-		return
-	case err != nil:
+	default:
 		http.Error(w, "not paid", http.StatusInternalServerError)
-		return
 	}
-	defer func() {
-		if err := lock.Unlock(r.Context()); err != nil { // releases even if the client has left
-			log.Print(err)
-		}
-	}()
-	if err := pay(lock.Context(r.Context()), r.PathValue("id"), lock.Fence()); err != nil {
-		http.Error(w, "not paid", http.StatusInternalServerError)
-		return
-	}
-	fmt.Fprintln(w, "paid")
 }
 
 // pay stands in for the work. It stops when ctx ends. ctx ends with the request or with the lock.
@@ -758,7 +758,7 @@ func Example_httpHandler() {
 	post(site(locker), 9)
 	// Output:
 	// 200, Retry-After "": paid
-	// 409, Retry-After "10": this cart is being paid for
+	// 409, Retry-After "1": this cart is being paid for
 	// 503, Retry-After "5": try again later
 	// 503, Retry-After "5": try again later
 }

@@ -81,7 +81,7 @@ import (
 // methods grant locks and lose them, and return errors of its own, such as a [HeldError].
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later
-	// does not release the lock. Give it a deadline.
+	// does not release the lock. Give it a deadline, or use [WithMaxWait].
 	//
 	// If ctx ends first, the error matches ctx.Err(). It also matches [ErrNotAcquired] if the last
 	// attempt found another owner, and [ErrUnavailable] otherwise. If ctx had ended before the call,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -44,7 +45,13 @@ func NewMigration(from, to Locker) (Locker, error) {
 				invalid("from and to keep a key in the same place: give one of them a WithKeyPrefix"))
 		}
 	}
-	return &migration{from: from, to: to}, nil
+	m := &migration{from: from, to: to}
+	for _, side := range enginesOf(m) {
+		if d := side.cfg.maxWait; d > 0 && (m.maxWait == 0 || d < m.maxWait) {
+			m.maxWait = d
+		}
+	}
+	return m, nil
 }
 
 // enginesOf returns the Lockers that l consists of or wraps, as far as this package made them.
@@ -72,7 +79,10 @@ func (e *engine) sharesClient(other *engine) bool {
 	})
 }
 
-type migration struct{ from, to Locker }
+type migration struct {
+	from, to Locker
+	maxWait  time.Duration // the shorter one of those of from and to; 0: they have none
+}
 
 func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	if err := m.check(ctx, key, opts); err != nil {
@@ -99,6 +109,10 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 	if err := m.check(ctx, key, opts); err != nil {
 		return nil, wrap("lock", key, err)
 	}
+	if m.maxWait > 0 {
+		opts = append([]Option{WithMaxWait(m.maxWait)}, opts...)
+	}
+	opts = append(slices.Clip(opts), waitingSince(time.Now()))
 	for {
 		old, err := granted(m.from.Lock(ctx, key, opts...))
 		if err != nil {

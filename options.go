@@ -21,6 +21,10 @@ type config struct {
 	hooks Hooks
 	lead  bool // the call is one of Lead
 
+	// Of the wait. Calls share a line whatever they are.
+	maxWait   time.Duration // 0: ctx alone bounds it
+	waitBegan time.Time     // of a call of which this one is a part; zero: with this one
+
 	// From the settings.
 	asked   time.Duration // the TTL of an acquire
 	askedMS any           // the same in ms, as a word: see words
@@ -182,6 +186,35 @@ func WithOpTimeout(d time.Duration) Option {
 			return invalid("WithOpTimeout(%v): not positive", d)
 		}
 		cfg.opTimeout = min(d, clock.Longest)
+		return nil
+	}
+}
+
+// WithMaxWait bounds the wait of Lock, [Do] and [DoAll], and nothing else: fn of Do runs for as long
+// as it likes, with a ctx that d does not end. When d has passed, the error matches ErrNotAcquired
+// or ErrUnavailable, as for a ctx that ended, but not [context.DeadlineExceeded]. ctx bounds the
+// wait, too, and its end is reported as such. d must be positive. By default there is no bound.
+//
+// d counts from the call: for all keys of DoAll, and for both sides of [NewMigration], which takes
+// the shorter one of its two Lockers. Calls with it stand in line with those without. TryLock and
+// Adopt do not wait, so it has no effect on them. [Lead] refuses it, since a follower waits for as
+// long as another one leads, and ignores that of its Locker.
+func WithMaxWait(d time.Duration) Option {
+	return func(cfg *config) error {
+		if d <= 0 {
+			return invalid("WithMaxWait(%v): not positive", d)
+		}
+		cfg.maxWait = min(d, clock.Longest)
+		return nil
+	}
+}
+
+// waitingSince lets the time of WithMaxWait begin with a call of which others are a part.
+func waitingSince(began time.Time) Option {
+	return func(cfg *config) error {
+		if cfg.waitBegan.IsZero() {
+			cfg.waitBegan = began
+		}
 		return nil
 	}
 }

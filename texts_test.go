@@ -128,6 +128,7 @@ func TestTexts(t *testing.T) {
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},
 		{"poll interval", try(WithPollInterval(time.Second, time.Millisecond))},
+		{"max wait", try(WithMaxWait(0))},
 		{"grace", try(WithGrace(-time.Second))},
 		{"grace, nothing left", try(WithTTL(2*time.Second), WithGrace(2*time.Second))},
 		{"owner on two lines", try(WithOwner("a\nb"))},
@@ -209,6 +210,7 @@ TTL: redlatch: try lock "k": invalid argument: WithTTL(0s): below 3ms
 max hold below: redlatch: try lock "k": invalid argument: WithMaxHold(-1s): below 1ms
 op timeout: redlatch: try lock "k": invalid argument: WithOpTimeout(0s): not positive
 poll interval: redlatch: try lock "k": invalid argument: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
+max wait: redlatch: try lock "k": invalid argument: WithMaxWait(0s): not positive
 grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
 grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of WithTTL(2s)
 owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed

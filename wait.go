@@ -35,10 +35,27 @@ func (c refusals) replace(n news) {
 	}
 }
 
+// bounded returns a child of ctx that ends when the call has waited for as long as it may.
+func (cfg *config) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	began := cfg.waitBegan
+	if began.IsZero() {
+		began = time.Now()
+	}
+	return context.WithDeadlineCause(ctx, began.Add(cfg.maxWait), &waitedError{cfg.maxWait})
+}
+
 // lock waits in line for the key of r.
 func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	if err := e.refuseOwnWait(ctx, r); err != nil {
 		return nil, err
+	}
+	if r.cfg.maxWait > 0 {
+		waiting, stop := r.cfg.bounded(ctx)
+		defer stop()
+		if waiting.Err() != nil { // another key, or the other side of a migration, has taken all of it
+			return nil, &gaveUp{ctx: ctxError(waiting)}
+		}
+		ctx = waiting
 	}
 	if lock := e.joinReaders(ctx, r); lock != nil {
 		return lock, nil

@@ -17,13 +17,12 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
+	ctx := context.Background()
 	// Do waits for the lock, calls the function and releases the lock.
 	err = redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 		fmt.Println("only this process works on", lock.Key())
-		return ctx.Err() // ctx ends when the lock is lost or the minute is over: stop then
-	})
+		return ctx.Err() // ctx ends when the lock is lost: stop then
+	}, redlatch.WithMaxWait(time.Minute))
 	if err != nil {
 		log.Print(err) // for example ErrNotAcquired: the lock was not free within a minute
 	}
