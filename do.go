@@ -14,10 +14,10 @@ import (
 // wait alone. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or
 // ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
 //
-// If l or fn is nil, or l grants a nil or a zero Lock, the error is ErrInvalid. If Lock fails, the error matches all that
-// Lock's does. If ctx has ended when the lock is granted, the error matches ctx's error and its
-// cause, unless this package returned that. In these cases fn was not called, and [WithMinHold]
-// does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
+// If l or fn is nil, or l grants a nil or a zero Lock, the error is ErrInvalid. If Lock fails, the
+// error matches all that Lock's does. If ctx has ended when the lock is granted, the error matches
+// ctx's error and its cause, unless this package returned that. In these cases fn was not called,
+// and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
 // also matches ErrLost, and another owner may have held the lock while fn ran. An error of the
 // release is reported by Hooks.Released only: the work was done under the lock, and the key ends
 // with its TTL.
@@ -53,8 +53,8 @@ func TryDo(
 
 // DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once,
 // in that order. It waits for each as [Locker.Lock] does, for all of them no longer than
-// [WithMaxWait]. Callers that name their keys in any order
-// never deadlock, as long as none of them holds another lock meanwhile. opts apply to each lock.
+// [WithMaxWait]. Callers that name their keys in any order never deadlock, as long as none of them
+// holds another lock meanwhile. opts apply to each lock.
 //
 // locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends
 // as soon as any lock ends; its cause is the Err of that lock. When fn returns or panics, all locks

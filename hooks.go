@@ -81,11 +81,11 @@ type Event struct {
 	// Node is set in Trouble: the address of a node, or its number. It is empty if the error is
 	// not about one node.
 	Node string
-	// Cause is set in Trouble: "fn" for an error of fn of Lead, else "timeout", "connection", "quorum" if too few nodes answered,
-	// "replicas" if too few confirmed, "slow" if the grant took longer than the lease lasts,
-	// "panic" if a hook, Limiter or OnConnect of the client panicked, the first word of an error that
-	// Redis answered, such as "LOADING" or "ERR", or "error" if that is no word of Redis but of a
-	// proxy.
+	// Cause is set in Trouble: "fn" for an error of fn of Lead, else "timeout", "connection",
+	// "quorum" if too few nodes answered, "replicas" if too few confirmed, "slow" if the grant took
+	// longer than the lease lasts, "panic" if a hook, Limiter or OnConnect of the client panicked, the
+	// first word of an error that Redis answered, such as "LOADING" or "ERR", or "error" if that is no
+	// word of Redis but of a proxy.
 	Cause string
 }
 

@@ -58,7 +58,7 @@ type traits struct {
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these
 	shares  bool         // a key has several permits, each with a token of its own
-	reads   bool         // the holders of a key are readers. Those of this process share permits, see readers.go
+	reads   bool         // the holders of a key are readers. Those of this process share permits, see read_write.go
 	writes  bool         // the holders of a key are writers beside the readers of pair
 	pair    *engine      // of a Locker for writers: that for the readers of the same keys
 	lanes   int          // how many lines a key may have, which ask side by side; 0: one

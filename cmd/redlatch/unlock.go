@@ -123,7 +123,8 @@ func choose(key string, seen redlatch.Status, owner *string) (redlatch.Status, e
 			return seen, fmt.Errorf("unlock %q: nothing was released: %w: %s", key, redlatch.ErrNotAcquired, list)
 		}
 	case len(holders) > 1:
-		return seen, &severalError{fmt.Sprintf("unlock %q: it has %d holders: use -owner with one of: %s", key, len(holders), list)}
+		text := "unlock %q: it has %d holders: use -owner with one of: %s"
+		return seen, &severalError{fmt.Sprintf(text, key, len(holders), list)}
 	}
 	if len(seen.Holding) > 0 {
 		seen.Holding = holders

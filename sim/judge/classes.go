@@ -33,8 +33,8 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 			broken(c.Returned, "%v: two classes: %v", c, c.Err)
 		case errors.Is(c.Err, redlatch.ErrNotAcquired) && !h.heldBeside(c):
 			broken(c.Returned, "%v: %v, and nobody else has asked for it", c, c.Err)
-		case errors.Is(c.Err, redlatch.ErrUnavailable) && !h.Faulty && !isAny(c.Err, context.Canceled, context.DeadlineExceeded) &&
-			c.What != "Extend": // which has little time at the end of a lease
+		case errors.Is(c.Err, redlatch.ErrUnavailable) && !h.Faulty &&
+			!isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.What != "Extend": // which has little time at the end of a lease
 			broken(c.Returned, "%v: without a fault: %v", c, c.Err)
 		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.Loses:
 			h.lostEarly(c, broken)
@@ -45,7 +45,10 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 // errors returns those that may be the reason why a call failed.
 func (c *Call) errors() []error {
 	if c.Returned >= c.Ends {
-		return []error{context.Canceled, context.DeadlineExceeded, redlatch.ErrNotAcquired, redlatch.ErrUnavailable, lost, redlatch.ErrReleased}
+		return []error{
+			context.Canceled, context.DeadlineExceeded, redlatch.ErrNotAcquired, redlatch.ErrUnavailable, lost,
+			redlatch.ErrReleased,
+		}
 	}
 	switch c.What {
 	case "Unlock", "UnlockAfter", "Extend":

@@ -119,7 +119,8 @@ func (h *History) digest() {
 			call.Returned, call.Panic = e.At, e.Text
 		case Granted:
 			k := &Hold{
-				Call: call, N: e.Hold, Places: e.Places, Of: holds[e.Of], Granted: e.At, Fence: e.Fence, Until: e.Until, First: e.Until,
+				Call: call, N: e.Hold, Places: e.Places, Of: holds[e.Of], Granted: e.At, Fence: e.Fence,
+				Until: e.Until, First: e.Until,
 				Unlocking: Never, Ended: Never, back: Never, given: Never, order: i,
 			}
 			if k.Of != nil {
@@ -230,7 +231,8 @@ func (a *Ask) ttl() time.Duration {
 func drift(ttl time.Duration) time.Duration { return ttl/100 + 2*time.Millisecond }
 
 func (k *Hold) String() string {
-	return fmt.Sprintf("lock %d of op %d, %s by %s, %v to %v, fence %d", k.N, k.Op, k.Mode, k.Owner, k.Granted, k.trusted(), k.Fence)
+	return fmt.Sprintf("lock %d of op %d, %s by %s, %v to %v, fence %d",
+		k.N, k.Op, k.Mode, k.Owner, k.Granted, k.trusted(), k.Fence)
 }
 
 func (c *Call) String() string {

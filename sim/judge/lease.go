@@ -15,7 +15,8 @@ func lease(h *History, broken func(time.Duration, string, ...any)) {
 		if ttl := k.ttl(); k.First > k.Granted+ttl-drift(ttl) && k.Of == nil && !h.extended(k) {
 			broken(k.Granted, "%v: it lasts until %v, and the TTL is %v", k, k.First, k.TTL)
 		}
-		if errors.Is(k.Why, lost) && !h.Faulty && !k.Fixed && !errors.Is(k.Why, redlatch.ErrMaxHold) && !k.Adopted && k.Of == nil {
+		tooLong := errors.Is(k.Why, redlatch.ErrMaxHold)
+		if errors.Is(k.Why, lost) && !h.Faulty && !k.Fixed && !tooLong && !k.Adopted && k.Of == nil {
 			broken(k.Ended, "%v: nothing has failed, and it was lost: %v", k, k.Why)
 		}
 		if k.Gone && !h.Loses && !k.Adopted && k.Of == nil && !h.gaveBack(k) {
@@ -29,7 +30,8 @@ func lease(h *History, broken func(time.Duration, string, ...any)) {
 func (h *History) gaveBack(k *Hold) bool {
 	for _, c := range h.calls {
 		all := c.What == "DoAll" || c.What == "TryDoAll"
-		if all && c.Owner == k.Owner && k.Mode == Reader && c.Begun <= k.Ended && c.Returned >= k.Ended && shares(c.Places, k.Places) {
+		if all && c.Owner == k.Owner && k.Mode == Reader && shares(c.Places, k.Places) &&
+			c.Begun <= k.Ended && c.Returned >= k.Ended {
 			return true
 		}
 	}

@@ -213,7 +213,8 @@ func (d *draw) troubles() {
 	n := 0
 	for at := d.every; at < d.Length-100*ms; n++ {
 		r := d.stream(3, n)
-		f := Fault{Number: n, At: at, What: pick(r, d.faults...), Process: r.IntN(len(d.Processes)), Server: r.IntN(d.Servers)}
+		f := Fault{Number: n, At: at, What: pick(r, d.faults...)}
+		f.Process, f.Server = r.IntN(len(d.Processes)), r.IntN(d.Servers)
 		f.For = r.between(5*ms, 65*ms, d.grid)
 		if r.chance(20) {
 			f.For = r.between(500*ms, 3*s, 10*ms)

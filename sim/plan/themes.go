@@ -90,12 +90,13 @@ var themes = []theme{
 		calls: []Call{Lock, Lock, Lock, TryLock, TryLock, TryLock, Do, TryDo, DoAll, TryDoAll, Lead, Inspect},
 	},
 	{
-		name: "keep", kinds: []Kind{SetNXPX, Semaphore, ReadWrite, Redlock}, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: near,
-		grid: ms, rate: 20, bursts: 20, burst: 4, own: 20, options: keeping, patience: patient, steps: keeps,
+		name: "keep", kinds: []Kind{SetNXPX, Semaphore, ReadWrite, Redlock}, processes: [2]int{2, 3}, lockers: 1, keys: 3,
+		delays: near, grid: ms, rate: 20, bursts: 20, burst: 4, own: 20, options: keeping, patience: patient, steps: keeps,
 	},
 	{
 		name: "crowd", kinds: queued, processes: [2]int{2, 3}, lockers: 1, keys: 1, delays: near, grid: 10 * ms,
-		rate: 80, bursts: 50, burst: 40, options: usual, patience: patient, steps: brisk, calls: []Call{Lock, Lock, Lock, Lock, Do},
+		rate: 80, bursts: 50, burst: 40, options: usual, patience: patient, steps: brisk,
+		calls: []Call{Lock, Lock, Lock, Lock, Do},
 	},
 	{
 		name: "versions", kinds: queued, processes: [2]int{3, 4}, lockers: 2, keys: 2, delays: near, grid: ms,

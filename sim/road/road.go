@@ -94,12 +94,15 @@ func (r *Road) open() (net.Conn, error) {
 	client := address(fmt.Sprintf("10.0.0.1:%d", 10000+r.dials))
 	r.links[l] = struct{}{}
 	r.mu.Unlock()
-	server := &end{in: l.toServer, write: l.reply, close: func() { l.close(l.toServer, l.toClient) }, from: r.addr, to: client}
+	server := &end{in: l.toServer, write: l.reply, from: r.addr, to: client}
+	server.close = func() { l.close(l.toServer, l.toClient) }
 	if err := r.accept(server); err != nil {
 		r.forget(l)
 		return nil, r.errDial(err)
 	}
-	return &end{in: l.toClient, write: l.request, close: func() { l.close(l.toClient, l.toServer) }, from: client, to: r.addr}, nil
+	own := &end{in: l.toClient, write: l.request, from: client, to: r.addr}
+	own.close = func() { l.close(l.toClient, l.toServer) }
+	return own, nil
 }
 
 func (r *Road) forget(l *link) {

@@ -40,7 +40,9 @@ func (s *Server) Say(a Answer) (heal func()) {
 }
 
 var (
-	writes = []string{"SET", "SETNX", "GETSET", "DEL", "PEXPIRE", "INCR", "INCRBY", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZPOPMIN"}
+	writes = []string{
+		"SET", "SETNX", "GETSET", "DEL", "PEXPIRE", "INCR", "INCRBY", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZPOPMIN",
+	}
 	growth = []string{"SET", "SETNX", "GETSET", "INCR", "INCRBY", "ZADD"}
 )
 

@@ -77,7 +77,8 @@ func (w *world) ask(o plan.Op) judge.Ask {
 	a := judge.Ask{
 		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone, Limit: max(l.Limit, 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
-		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest, Fenced: true,
+		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
+		Fenced: true,
 	}
 	if a.Poll == 0 {
 		a.Poll = 128 * time.Millisecond

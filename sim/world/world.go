@@ -153,7 +153,8 @@ func (w *world) build(t *testing.T) {
 			r.Delay, r.Jitter = p.Delay, p.Jitter
 			roads = append(roads, r)
 			clients = append(clients, redis.NewClient(&redis.Options{
-				Addr: fmt.Sprintf("127.0.0.%d:6379", 1+j), Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true,
+				Addr: fmt.Sprintf("127.0.0.%d:6379", 1+j), Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16,
+				DisableIdentity: true,
 				// go-redis holds a mutex for these during a handshake, and a mutex stops virtual time.
 				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 			}))
@@ -176,7 +177,8 @@ func owner(locker int) string { return fmt.Sprintf("L%d", locker) }
 func (w *world) locker(i int) (redlatch.Locker, error) {
 	l := w.Lockers[i]
 	g := w.Groups[l.Group]
-	opts := append(options(l.Options), redlatch.WithOwner(owner(i)), redlatch.WithKeyPrefix(plan.Prefix(l.Group)), w.hooks(owner(i)))
+	opts := append(options(l.Options),
+		redlatch.WithOwner(owner(i)), redlatch.WithKeyPrefix(plan.Prefix(l.Group)), w.hooks(owner(i)))
 	clients := w.clients[l.Process]
 	switch g.Kind {
 	case plan.Semaphore:
@@ -210,7 +212,9 @@ type pair struct {
 }
 
 // one makes a Locker of one kind.
-func (*world) one(kind plan.Kind, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option) (redlatch.Locker, error) {
+func (*world) one(
+	kind plan.Kind, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option,
+) (redlatch.Locker, error) {
 	switch kind {
 	case plan.LegacySetNX:
 		return redlatch.NewLegacySetNX(clients[0], opts...)

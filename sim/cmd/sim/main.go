@@ -103,7 +103,8 @@ func play(p *plan.Plan) {
 		fmt.Print(p)
 		to = os.Stdout
 	}
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "World", F: func(t *testing.T) {
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.Main(all, []testing.InternalTest{{Name: "World", F: func(t *testing.T) {
 		r := world.Play(t, p, to)
 		for _, b := range r.Broken {
 			t.Fail()
