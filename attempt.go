@@ -69,9 +69,6 @@ type grant struct {
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
-// over reports whether nothing is left of the lease.
-func (g *grant) over(now clock.Instant) bool { return now.Since(g.start) >= g.length }
-
 // newAttempt returns an attempt of a call, or of a line.
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
@@ -115,7 +112,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*Lock, error) {
 	now := clock.Now()
 	a.granted(start, got)
-	if a.grant.over(now) {
+	if a.over(&a.grant, now) {
 		return nil, errSlow
 	}
 	return a.lease.serve(ctx, a.request, now, 0), nil
@@ -124,6 +121,12 @@ func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*L
 // granted notes the grant of a reply to a command that was sent at start.
 func (a *attempt) granted(start clock.Instant, got reply) {
 	a.grant = grant{start, clock.Validity(a.acquire.ttl, a.request.cfg.grace), got.tick, got.recheckAfter}
+}
+
+// over reports whether nothing is left at now of a lease, or of the time of WithMaxHold.
+func (a *attempt) over(g *grant, now clock.Instant) bool {
+	held, most := now.Since(g.start), a.request.cfg.maxHold
+	return held >= g.length || most > 0 && held >= most
 }
 
 // grantOfClaim returns the grant of the newest message.
@@ -140,7 +143,7 @@ func (a *attempt) claimEnded(now clock.Instant) bool {
 		return true
 	}
 	g := a.grantOfClaim()
-	return g.over(now)
+	return a.over(&g, now)
 }
 
 // mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil
@@ -186,7 +189,7 @@ func (a *attempt) hear(got reply) {
 	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
 	if got.err == nil {
-		if a.granted(a.asked, got); a.grant.over(m.now) {
+		if a.granted(a.asked, got); a.over(&a.grant, m.now) {
 			got.err = errSlow
 		}
 	}

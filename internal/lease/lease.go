@@ -17,7 +17,7 @@ type Lease struct {
 	why     Why
 	flight  bool          // a renewal is in flight
 	dropped bool          // nobody had a handle at the newest Tick
-	claim   bool          // the lock was handed over, and is to be extended from its claim
+	claim   time.Duration // of a lock that was handed over, and is to be extended from it; else 0
 	seats   int           // those whose handles have not unlocked, beside the first
 	keep    clock.Mono    // until then others are kept out, since handles that have left asked for it
 	kept    clock.Mono    // until then Redis keeps them out, beside the lease
@@ -40,7 +40,7 @@ func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.renew(start)
 	switch {
 	case length < clock.Validity(l.Asked, l.Grace):
-		l.claim, l.renewed, l.renewAt = true, now, claimLasts
+		l.claim, l.renewed, l.renewAt = length, now, claimLasts
 	case check > 0 && (check < l.renewAt || !l.Renews):
 		l.renewAt = check
 	}
@@ -166,14 +166,15 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 
 // Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The
 // timeout is a part of what is left, so that several attempts fit. A claim is short, so its
-// extension gets all that is left.
+// extension gets all that is left of that, also if a caller has extended the lease meanwhile: Unlock
+// waits for it.
 func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
 	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
 	switch {
 	case !x.Renewal:
-	case l.claim:
-		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(left, patience)
+	case l.claim > 0:
+		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(min(left, l.claim), patience)
 	case l.Renews:
 		x.TTL = l.TTL
 	default:
@@ -204,7 +205,9 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	case !l.Judge(now): // the outcome comes too late
 	case err == nil:
 		l.prolong(x.Start, clock.Validity(x.TTL, l.Grace))
-		l.claim = l.claim && !x.Renewal && x.TTL < l.Asked
+		if x.Renewal || x.TTL >= l.Asked {
+			l.claim = 0
+		}
 		if x.Renewal {
 			l.renew(x.Start)
 		}

@@ -34,7 +34,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 		case errors.Is(c.Err, redlatch.ErrNotAcquired) && !h.heldBeside(c):
 			broken(c.Returned, "%v: %v, and nobody else has asked for it", c, c.Err)
 		case errors.Is(c.Err, redlatch.ErrUnavailable) && !h.Faulty &&
-			!isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.What != "Extend": // which has little time at the end of a lease
+			!isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Returned < c.Waits && c.What != "Extend": // which has little time at the end of a lease
 			broken(c.Returned, "%v: without a fault: %v", c, c.Err)
 		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.Loses:
 			h.lostEarly(c, broken)
@@ -44,7 +44,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 
 // errors returns those that may be the reason why a call failed.
 func (c *Call) errors() []error {
-	if c.Returned >= c.Ends {
+	if c.Returned >= c.Waits {
 		return []error{
 			context.Canceled, context.DeadlineExceeded, redlatch.ErrNotAcquired, redlatch.ErrUnavailable, lost,
 			redlatch.ErrReleased,

@@ -36,6 +36,7 @@ type Ask struct {
 	Limit  int // of a permit
 
 	TTL, Timeout, MaxHold, MinHold time.Duration
+	Grace, MaxWait                 time.Duration
 	Trip                           time.Duration // to a server and back
 	Poll                           time.Duration // the longest pause of a caller that polls
 	Fixed                          bool          // the lock is not renewed

@@ -16,12 +16,12 @@ func gaps(h *History, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		place := c.Places[0]
-		from, to := max(c.Begun, h.calm), min(c.waited(), c.Ends, h.over)
+		from, to := max(c.Begun, h.calm), min(c.waited(), c.Waits, h.over)
 		for _, free := range without(span{from, to}, taken[place]) {
 			bound := 300*time.Millisecond + 10*c.Trip
 			switch {
 			case h.Faulty:
-				bound = 5*time.Second + 2*c.Poll
+				bound = 5*time.Second + 2*c.Poll + h.Back // so much longer does a lock last
 			case c.Quorum, c.Whole, !c.Queues:
 				bound = time.Second + 8*c.Poll
 			case slices.Contains(expires[place], free.from):
@@ -36,8 +36,11 @@ func gaps(h *History, broken func(time.Duration, string, ...any)) {
 
 // waits reports whether a call waits for one key.
 func (c *Call) waits() bool {
-	return (c.What == "Lock" || c.What == "Do") && !c.Migrates && len(c.Places) == 1 && c.Panic == ""
+	return c.What != "DoAll" && c.mayWait() && !c.Migrates && len(c.Places) == 1 && c.Panic == ""
 }
+
+// mayWait reports whether WithMaxWait bounds a call.
+func (c *Call) mayWait() bool { return c.What == "Lock" || c.What == "Do" || c.What == "DoAll" }
 
 // waited returns until when a call has waited.
 func (c *Call) waited() time.Duration {

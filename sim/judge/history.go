@@ -17,6 +17,7 @@ type Call struct {
 	N               int
 	Begun, Returned time.Duration // Never: it has not returned
 	Ends            time.Duration // when its ctx does
+	Waits           time.Duration // until when it waits: its ctx, or WithMaxWait, ends that
 	Err             error
 	Panic           string
 	order           int     // its place among all events
@@ -50,8 +51,9 @@ type Hold struct {
 // A History is what happened in a world.
 type History struct {
 	Events []Event
-	Loses  bool // a server loses data, or its clock jumps forward
-	Faulty bool // there are faults
+	Loses  bool          // a server loses data, or its clock jumps forward
+	Faulty bool          // there are faults
+	Back   time.Duration // by how much clocks of servers were set back, in sum
 
 	calls []*Call
 	holds []*Hold
@@ -110,6 +112,9 @@ func (h *History) digest() {
 		switch e.Kind {
 		case Called:
 			c := &Call{Ask: *e.Ask, N: e.Call, Begun: e.At, Returned: Never, Ends: e.Ends, order: i}
+			if c.Waits = c.Ends; c.MaxWait > 0 && c.mayWait() {
+				c.Waits = min(c.Ends, c.Begun+c.MaxWait)
+			}
 			calls[e.Call] = c
 			h.calls = append(h.calls, c)
 			h.method(holds[c.Hold], c)
@@ -215,7 +220,7 @@ func (h *History) busy(k *Hold) time.Duration {
 	if k.Unlocking == Never && !k.Fixed {
 		return Never
 	}
-	return max(until+drift(until-k.Granted)+2*time.Millisecond, min(k.Unlocking, h.over))
+	return max(until+k.Grace+drift(until+k.Grace-k.Granted)+2*time.Millisecond, min(k.Unlocking, h.over))
 }
 
 // ttl is that of an acquire.

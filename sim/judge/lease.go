@@ -12,7 +12,7 @@ import (
 // reached for less than about two thirds of the TTL | Locks survive.": they do if it can be reached.
 func lease(h *History, broken func(time.Duration, string, ...any)) {
 	for _, k := range h.holds {
-		if ttl := k.ttl(); k.First > k.Granted+ttl-drift(ttl) && k.Of == nil && !h.extended(k) {
+		if ttl := k.ttl(); k.First > k.Granted+ttl-drift(ttl)-k.Grace && k.Of == nil && !h.extended(k) {
 			broken(k.Granted, "%v: it lasts until %v, and the TTL is %v", k, k.First, k.TTL)
 		}
 		tooLong := errors.Is(k.Why, redlatch.ErrMaxHold)

@@ -30,7 +30,7 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 		}
 		adopted := h.adopted(place, k.Granted)
 		for _, a := range waiting[place] {
-			if a.waited() <= k.Granted || a.Ends <= k.Granted || a.Begun >= k.Begun {
+			if a.waited() <= k.Granted || a.Waits <= k.Granted || a.Begun >= k.Begun {
 				continue
 			}
 			inLine := a.Line != "" && a.Line == k.Line
@@ -53,7 +53,7 @@ const patience = 1500 * time.Millisecond
 func (h *History) filled(k *Hold, waiting []*Call) time.Duration {
 	since := k.Begun
 	for _, w := range slices.Backward(waiting) { // they began in this order
-		if c := w; k.Line != "" && c.Line == k.Line && c.Begun < since && min(c.waited(), c.Ends) >= since {
+		if c := w; k.Line != "" && c.Line == k.Line && c.Begun < since && min(c.waited(), c.Waits) >= since {
 			since = c.Begun
 		}
 	}

@@ -34,7 +34,7 @@ func (c *Call) latest() time.Duration {
 	case "Unlock", "UnlockAfter":
 		bound = c.unlock()
 	}
-	by := c.Ends
+	by := c.Waits
 	if bound < Never {
 		if c.Migrates {
 			bound *= 2

@@ -135,6 +135,7 @@ func (o Options) permits(kind Kind) Options {
 func (o Options) over(base Options) Options {
 	o.Fixed, o.Polls = o.Fixed || base.Fixed, o.Polls || base.Polls
 	o.MaxHold, o.MinHold = cmp.Or(o.MaxHold, base.MaxHold), cmp.Or(o.MinHold, base.MinHold)
+	o.Grace, o.MaxWait = cmp.Or(o.Grace, base.Grace), cmp.Or(o.MaxWait, base.MaxWait)
 	if o.MaxHold > 0 {
 		o.MaxHold = max(o.MaxHold, o.MinHold)
 	}
@@ -187,6 +188,9 @@ func (d *draw) operation(r random, n int, first Op) Op {
 	}
 	if o.Call != Inspect && r.chance(d.own) {
 		own := d.options(r, d, d.Groups[group].Kind).over(l.Options)
+		if o.Call == Lead {
+			own.MaxWait = 0 // it is refused
+		}
 		o.Own, l.Options = &own, own
 	}
 	o.Patience, o.Cancels = d.patience(r, d), r.chance(30)

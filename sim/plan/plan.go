@@ -76,6 +76,7 @@ type Options struct {
 	Fixed             bool // WithoutRenewal
 	Polls             bool // WithoutQueue
 	MaxHold, MinHold  time.Duration
+	Grace, MaxWait    time.Duration
 	OpTimeout         time.Duration
 	Shortest, Longest time.Duration // of WithPollInterval
 	Replicas          time.Duration // of WithReplicas, for one
@@ -191,6 +192,16 @@ func (p *Plan) Loses() bool {
 		}
 	}
 	return false
+}
+
+// Back returns by how much the clocks of servers are set back, in sum.
+func (p *Plan) Back() (sum time.Duration) {
+	for _, f := range p.Faults {
+		if f.What == ClockStep && f.D < 0 {
+			sum -= f.D
+		}
+	}
+	return sum
 }
 
 func (p *Plan) String() string {

@@ -150,6 +150,12 @@ func usual(r random, _ *draw, kind Kind) Options {
 	if r.chance(5) {
 		o.Replicas = r.between(5*ms, 50*ms, ms)
 	}
+	if r.chance(10) {
+		o.Grace = r.between(ms, 300*ms, ms)
+	}
+	if r.chance(10) {
+		o.MaxWait = r.between(ms, 3*s, ms)
+	}
 	if r.chance(15) {
 		o.Shortest, o.Longest = r.between(ms, 20*ms, ms), r.between(20*ms, 200*ms, ms)
 	}
@@ -162,6 +168,12 @@ func brief(r random, d *draw, kind Kind) Options {
 	o.Fixed = r.chance(50)
 	if r.chance(30) {
 		o.MaxHold = r.between(50*ms, 500*ms, max(d.grid, 50*ms))
+	}
+	if r.chance(10) {
+		o.Grace = r.between(ms, 50*ms, ms)
+	}
+	if r.chance(15) {
+		o.MaxWait = r.between(max(d.grid, 50*ms), s, max(d.grid, 50*ms))
 	}
 	return o.permits(kind)
 }
@@ -250,6 +262,9 @@ func some(r random, d *draw, l Locker, after time.Duration) Step {
 		x.Act = Extend // nobody can adopt its locks
 	}
 	x.For = r.between(ms, 2*l.TTL, ms)
+	if l.Grace > 0 {
+		x.For += l.Grace + 5*ms // else nothing is left
+	}
 	if x.Act == Adopt {
 		x.For = r.between(0, 200*ms, ms)
 		x.Locker = d.adopter(r, l)

@@ -78,7 +78,7 @@ func (w *world) ask(o plan.Op) judge.Ask {
 		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone, Limit: max(l.Limit, 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
 		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
-		Fenced: true,
+		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait,
 	}
 	if a.Poll == 0 {
 		a.Poll = 128 * time.Millisecond
@@ -101,7 +101,8 @@ func (w *world) ask(o plan.Op) judge.Ask {
 	a.Fenced = kind != plan.LegacySetNX
 	a.Migrates, a.Confirms = kind == plan.Migration, opts.Replicas > 0
 	a.Queues = !a.Quorum && !a.Whole && !a.Migrates && !opts.Polls
-	if opts == l.Options {
+	alike := opts
+	if alike.MaxWait = l.MaxWait; alike == l.Options {
 		a.Line = owner(o.Locker)
 	}
 	prefix := plan.Prefix(l.Group)

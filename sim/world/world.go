@@ -257,6 +257,12 @@ func options(o plan.Options) (opts []redlatch.Option) {
 	if o.MinHold > 0 {
 		opts = append(opts, redlatch.WithMinHold(o.MinHold))
 	}
+	if o.Grace > 0 {
+		opts = append(opts, redlatch.WithGrace(o.Grace))
+	}
+	if o.MaxWait > 0 {
+		opts = append(opts, redlatch.WithMaxWait(o.MaxWait))
+	}
 	if o.OpTimeout > 0 {
 		opts = append(opts, redlatch.WithOpTimeout(o.OpTimeout))
 	}
@@ -420,7 +426,7 @@ func others() (stacks []string) {
 func (w *world) result(virtual time.Duration) Result {
 	events := w.record.all()
 	r := Result{Events: events, Virtual: virtual, Faults: len(w.Faults)}
-	r.Broken = judge.Check(judge.History{Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0})
+	r.Broken = judge.Check(judge.History{Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0, Back: w.Back()})
 	for _, e := range events {
 		if e.Kind == judge.Granted {
 			r.Grants++
