@@ -91,6 +91,17 @@ var good = map[string]struct {
 		t.grants(next, 1978*ms, 2500*ms, 128, ask(by("B")))
 		t.grants(first, 2500*ms, 3400*ms, 192, ask())
 	}},
+	"out of order, for a line that somebody in Lead has begun": {History{}, func(t *tale) {
+		h := t.granted(0, 0, 3*s, 64, ask(func(a *Ask) { a.TTL = 4 * s }))
+		leads := t.called(100*ms, 2400*ms, ask(by("B"), what("Lead")))
+		early := t.called(200*ms, Never, ask(by("C")))
+		next := t.called(2*s, Never, ask(by("B")))
+		t.returned(2400*ms, leads, errDeadline)
+		t.unlocks(2500*ms, 2500*ms, h, 0, ask(), nil)
+		h = t.grants(next, 2500*ms, 3400*ms, 128, ask(by("B")))
+		t.unlocks(2600*ms, 2600*ms, h, 0, ask(by("B")), nil)
+		t.grants(early, 2600*ms, 3500*ms, 192, ask(by("C")))
+	}},
 	"kept, but for the drift": {History{}, func(t *tale) {
 		h := t.granted(0, 0, 900*ms, 64, ask())
 		t.unlocks(0, 0, h, s, ask(), nil)

@@ -10,7 +10,7 @@ import (
 //
 // Within a line the order is exact. Between lines it is judged without faults. "A key that comes free
 // without a release, since its lease or its min hold has ended or somebody has deleted it, keeps the
-// order, too.".
+// order, too" is judged alike.
 func order(h *History, broken func(time.Duration, string, ...any)) {
 	if h.Faulty {
 		return
@@ -36,7 +36,7 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 			inLine := a.Line != "" && a.Line == k.Line
 			turn := before != nil && before.Fence/passes == k.Fence/passes
 			between := !adopted && !turn && a.Queues && k.Queues && !a.Confirms && !h.asking(a, k) &&
-				a.Begun+patience < h.filled(k, waiting[place])
+				a.Begun+patience < h.filled(k)
 			if inLine || between {
 				broken(k.Granted, "%q: %v came at %v, and %v, which came at %v, still waits", place, k, k.Begun, a, a.Begun)
 			}
@@ -49,11 +49,18 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 const patience = 1500 * time.Millisecond
 
 // filled returns since when the line of k has waited: a caller that leaves keeps the place of its
-// line.
-func (h *History) filled(k *Hold, waiting []*Call) time.Duration {
+// line. One of DoAll or Lead may have waited at any time of its call.
+func (h *History) filled(k *Hold) time.Duration {
 	since := k.Begun
-	for _, w := range slices.Backward(waiting) { // they began in this order
-		if c := w; k.Line != "" && c.Line == k.Line && c.Begun < since && min(c.waited(), c.Waits) >= since {
+	for _, c := range slices.Backward(h.calls) { // they began in this order
+		if k.Line == "" || c.Line != k.Line || c.Begun >= since || !shares(c.Places, k.Places) {
+			continue
+		}
+		until := min(c.waited(), c.Waits)
+		if c.What == "DoAll" || c.What == "Lead" {
+			until = c.Returned
+		}
+		if (c.mayWait() || c.What == "Lead") && until >= since {
 			since = c.Begun
 		}
 	}
