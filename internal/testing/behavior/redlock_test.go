@@ -317,14 +317,15 @@ func TestOneOfManyWhoTryAtOnceIsGranted(t *testing.T) {
 func TestFenceThatIsAgreedOnTooLateGrantsNothing(t *testing.T) {
 	t.Parallel()
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-		const counter, ticks = "{k}:fence:k", 1 << 44 // more than the time since 2026
+		const counter = "{k}:fence:k"
+		const ticks int64 = 1 << 44 // more than the time since 2026
 		nodes := []*locktest.Site{locktest.NodeOf(t, s, 0), locktest.NodeOf(t, s, 1)}
 		first, tap := locktest.Tapped(t, nodes[0])
 		second, other := locktest.Tapped(t, nodes[1])
 		l := made(redlatch.NewRedlock([]redis.UniversalClient{first, second}, redlatch.WithOpTimeout(4*time.Second)))
 		locktest.Warm(t, l)
 		for i, node := range nodes {
-			require.NoError(t, node.Direct.Set(t.Context(), counter, ticks+1000*i, 0).Err())
+			require.NoError(t, node.Direct.Set(t.Context(), counter, ticks+1000*int64(i), 0).Err())
 		}
 		early, slow := 0, 0
 		tap.Set(func(_ context.Context, send func() error) error {
