@@ -74,7 +74,7 @@ func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
 	a.acquire = params{
 		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS,
-		confirm: &r.cfg.replication,
+		cfg: r.cfg,
 	}
 	a.id.abandoned, a.lease.attempt = &a.nobodyWaits, a
 	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.machine.Passes > 0
@@ -154,7 +154,7 @@ func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(
 // until its timeout has passed.
 func (a *attempt) answered(got reply) {
 	if got.resent {
-		a.id.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.acquire.confirm.replicaTimeout)
+		a.id.resentUntil = clock.MonoNow().Add(a.acquire.timeout + a.request.cfg.replicaTimeout)
 	}
 }
 
@@ -174,7 +174,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 			claim := clock.TTLFor(clock.Validity(wire.Claim(dash), 0), cfg.grace)
 			p.claim = min(p.claim, max(claim, cfg.minHold))
 		}
-		p.entry = wire.Entry(p.claim, dash, a.engine.inbox.Channel, a.id.token)
+		p.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
 		a.engine.lines.tokens[a.id.token] = a
 		a.place, a.acquire.queueing = p, &p.queueing

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -179,10 +180,10 @@ func (f *fake) handOnLocked(mine string) (tick uint64) {
 func TestEachEffectReachesItsAttempt(t *testing.T) {
 	for name, h := range map[string]traits{
 		"queue":     {inbox: inbox.New(nil), keeps: true},
-		"semaphore": {inbox: inbox.New(nil), shares: true, lanes: 2},
+		"semaphore": {inbox: inbox.New(nil), limit: 2},
 		"poll":      {},
 		"quorum":    {quorum: true},
-		"readers":   {inbox: inbox.New(nil), keeps: true, reads: true},
+		"readers":   {inbox: inbox.New(nil), keeps: true, reads: true, limit: math.MaxInt32},
 	} {
 		for seed := range uint64(40) {
 			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
@@ -191,7 +192,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 						limit: 1, begin: time.Now(), random: rand.New(rand.NewPCG(seed, 0)), holders: make(map[string]time.Time),
 						asks: make(map[string]bool), given: make(map[string]bool),
 					}
-					if h.shares {
+					if h.limit == 2 {
 						f.limit = 2
 					}
 					l, err := newEngine(f, h, []Option{WithTTL(10 * time.Second)})
@@ -219,7 +220,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					}
 					require.Empty(t, e.open.byKey)
 					lines := &e.lines
-					require.Empty(t, lines.byKey)
+					require.Empty(t, lines.rings)
 					require.Empty(t, lines.tokens)
 					require.Empty(t, lines.waiting)
 				})

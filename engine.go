@@ -53,7 +53,12 @@ type engine struct {
 }
 
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
-	cfg, err := configured(s, defaults(), opts)
+	defaults := defaults()
+	defaults.limit = h.limit
+	cfg, err := configured(s, defaults, opts)
+	if err == nil && cfg.limit != h.limit {
+		err = invalid("WithLimit(%d): an option of a call, not of its Locker", cfg.limit)
+	}
 	if err != nil {
 		return nil, wrap("new "+h.name, "", err)
 	}

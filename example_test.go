@@ -266,6 +266,28 @@ func ExampleWithGrace() {
 	// without Redis, it stops in 17s
 }
 
+// Each tenant has a limit of its own, and one Locker serves all.
+func ExampleWithLimit() {
+	_, client, end := embedded()
+	defer end()
+	ctx, exports := context.Background(), made(redlatch.NewSemaphore(client, 1))
+	limitOf := func(tenant string) int { return map[string]int{"big": 2}[tenant] }
+
+	for _, tenant := range []string{"big", "big", "big", "small"} {
+		var opts []redlatch.Option
+		if limit := limitOf(tenant); limit > 0 {
+			opts = append(opts, redlatch.WithLimit(limit))
+		}
+		_, err := exports.TryLock(ctx, "exports:"+tenant, opts...)
+		fmt.Println(tenant, err == nil)
+	}
+	// Output:
+	// big true
+	// big true
+	// big false
+	// small true
+}
+
 // work stands in for the code that runs under a lock.
 func work(ctx context.Context) error {
 	fmt.Println("alone")

@@ -236,19 +236,18 @@ func (h handle) with(ctx context.Context) context.Context {
 // it ends with the lock, so the call would wait for itself.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
-		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(a.engine) && h.status() == nil {
+		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil {
 			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.names.key)
 		}
 	}
 	return nil
 }
 
-// keptOutBy reports whether a lock of holder on the same key is known to keep the callers of e out:
-// one of this Locker or its pair, or of a writer and somebody else on the same client. A second
+// keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out: one of this Locker or its pair, or of a writer and somebody else on the same client. A second
 // reader is kept out if a writer comes in between.
-func (e *engine) keptOutBy(holder *engine) bool {
+func (e *engine) keptOutBy(r *request, holder *engine) bool {
 	if cmp.Or(e.pair, e) == cmp.Or(holder.pair, holder) {
-		return !e.shares
+		return !e.shares(r.cfg)
 	}
 	return (e.writes || holder.writes) && e.sharesClient(holder)
 }

@@ -73,7 +73,7 @@ func (s *legacySetNX) check(cfg *config) error {
 		return invalid("WithMinHold(%v): legacysetnx counts whole seconds", cfg.minHold)
 	}
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
-	return refuseReplicas("legacysetnx", cfg)
+	return refuseBoth("legacysetnx", cfg)
 }
 
 func (s *legacySetNX) keyOf(prefix, key string) (string, error) {

@@ -13,40 +13,50 @@ import (
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
-	byKey   map[string]*keyLine   // the next to join. The lines of a key are a ring
+	rings   map[ringID]*keyLine   // the next to join of each ring
 	waiting map[*keyLine]struct{} // those that use the subscription
 	tokens  map[string]*attempt   // that a release may hand the key to
 	pulse   line.Pulse
 }
 
+// A ringID says which callers stand in the lines of a ring: those of a key, with a limit.
+type ringID struct {
+	lock  string
+	limit int
+}
+
+// ring returns that of the lines in which r may stand.
+func (r *request) ring() ringID { return ringID{r.names.lock, r.cfg.limit} }
+
 func newLines() lines {
 	return lines{
-		byKey: make(map[string]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
+		rings: make(map[ringID]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
 	}
 }
 
-// removeLocked takes a line out of the ring of its key.
+// removeLocked takes a line out of its ring.
 func (l *lines) removeLocked(w *keyLine) {
-	key, before := w.request.names.lock, w
+	id, before := w.request.ring(), w
 	for before.next != w {
 		before = before.next
 	}
 	if before == w {
-		delete(l.byKey, key)
+		delete(l.rings, id)
 	} else {
 		before.next = w.next
-		if l.byKey[key] == w {
-			l.byKey[key] = w.next
+		if l.rings[id] == w {
+			l.rings[id] = w.next
 		}
 	}
 	w.next = nil
 }
 
-// addLocked adds a line to the ring of its key, behind those of before.
+// addLocked adds a line to its ring, behind the next to join.
 func (l *lines) addLocked(w *keyLine) {
-	first := l.byKey[w.request.names.lock]
+	id := w.request.ring()
+	first := l.rings[id]
 	if first == nil {
-		l.byKey[w.request.names.lock], w.next = w, w
+		l.rings[id], w.next = w, w
 		return
 	}
 	first.next, w.next = w, first.next
@@ -58,7 +68,7 @@ func (e *engine) String() string {
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
 	all := maps.Clone(e.lines.waiting)
-	for _, w := range e.lines.byKey {
+	for _, w := range e.lines.rings {
 		for _, known := all[w]; !known; _, known = all[w] {
 			all[w] = struct{}{}
 			w = w.next

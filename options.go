@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"math"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -26,9 +27,10 @@ type config struct {
 	waitBegan time.Time     // of a call of which this one is a part; zero: with this one
 
 	// From the settings.
-	asked   time.Duration // the TTL of an acquire
-	askedMS any           // the same in ms, as a word: see words
-	lease   core.Config
+	asked     time.Duration // the TTL of an acquire
+	askedMS   any           // the same in ms, as a word: see words
+	limitWord any           // limit as a word
+	lease     core.Config
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a
@@ -45,6 +47,7 @@ type settings struct {
 	prefix    string
 	owner     string        // see WithOwner
 	grace     time.Duration // see WithGrace
+	limit     int           // of a caller of a semaphore or read-write lock; 0: there is none
 
 	replication
 }
@@ -87,7 +90,7 @@ func (cfg *config) derive() {
 	if cfg.maxHold > 0 {
 		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.grace))
 	}
-	cfg.askedMS = cfg.asked.Milliseconds()
+	cfg.askedMS, cfg.limitWord = cfg.asked.Milliseconds(), cfg.limit
 	cfg.lease = core.Config{
 		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: cfg.minHold, Timeout: cfg.timeout(),
 		Grace: cfg.grace, Renews: cfg.renew,
@@ -102,12 +105,21 @@ func (cfg *config) checkGrace() error {
 	return nil
 }
 
-// refuseReplicas returns an error for WithReplicas, for a strategy that does not support it.
-func refuseReplicas(strategy string, cfg *config) error {
-	if cfg.replicas > 0 {
+// refusePermits returns an error for WithReplicas and WithLimit, for a strategy that supports
+// neither.
+func refuseBoth(strategy string, cfg *config) error {
+	switch {
+	case cfg.replicas > 0:
 		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, strategy)
+	case cfg.limit > 0:
+		return refuseLimit(strategy, cfg)
 	}
 	return nil
+}
+
+// refuseLimit returns the error for WithLimit, for a strategy that does not support it.
+func refuseLimit(strategy string, cfg *config) error {
+	return invalid("WithLimit(%d): %s does not support it", cfg.limit, strategy)
 }
 
 // timeout returns how long one command on one node may take.
@@ -285,6 +297,20 @@ func WithGrace(d time.Duration) Option {
 			return invalid("WithGrace(%v): negative", d)
 		}
 		cfg.grace = min(d, clock.Longest)
+		return nil
+	}
+}
+
+// WithLimit sets the limit of a call of a [NewSemaphore] Locker in place of its own, such as that of a
+// tenant: the call is granted a permit while fewer than n are held. Callers with equal limits wait
+// in the same lines. n is from 1 to [math.MaxInt32]. Other Lockers refuse this option, and so do
+// constructors.
+func WithLimit(n int) Option {
+	return func(cfg *config) error {
+		if !validLimit(n) {
+			return invalid("WithLimit(%d): not from 1 to %d", n, math.MaxInt32)
+		}
+		cfg.limit = n
 		return nil
 	}
 }

@@ -60,7 +60,7 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 	}
 	side := func(h traits) (*engine, error) {
 		s := newPermits(client, math.MaxInt32)
-		h.clients, h.inbox, h.keeps = []redis.UniversalClient{client}, s.inbox, true
+		h.clients, h.inbox, h.keeps, h.limit = []redis.UniversalClient{client}, s.inbox, true, s.limit
 		l, err := newEngine(s, h, opts)
 		if err != nil {
 			return nil, wrap(op, "", err)

@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"math"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,7 +22,7 @@ import (
 //
 // Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So
 // at most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
-// deploy. Nobody overtakes a caller whose limit is reached, unless its process has been silent for
+// deploy. [WithLimit] gives a call another limit, such as that of a tenant. Nobody overtakes a caller whose limit is reached, unless its process has been silent for
 // 3 s.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over,
@@ -41,29 +40,38 @@ import (
 // above [math.MaxInt32], or an option that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)
-	if err == nil && (limit < 1 || limit > math.MaxInt32) {
+	if err == nil && !validLimit(limit) {
 		err = invalid("limit %d: not from 1 to %d", limit, math.MaxInt32)
 	}
 	if err != nil {
 		return nil, wrap("new semaphore", "", err)
 	}
 	s := newPermits(client, limit)
+	s.limits = true
 	return newEngine(s, traits{
-		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
-		shares: limit > 1, lanes: min(limit, mostLanes),
+		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true, limit: limit,
 	}, opts)
 }
+
+func validLimit(n int) bool { return n >= 1 && n <= math.MaxInt32 }
 
 // mostLanes is how many lines of a process may wait for a key. A line asks for one permit in a
 // round trip: with a single line, one caller more than there are permits would let all of them but
 // a few lie idle.
 const mostLanes = 16
 
+// lanes returns how many lines the callers with cfg may have for a key.
+func (t *traits) lanes(cfg *config) int {
+	if t.shares(cfg) {
+		return min(cfg.limit, mostLanes)
+	}
+	return 1
+}
+
 // newPermits returns a strategy whose keys have up to limit holders.
 func newPermits(client redis.UniversalClient, limit int) *setNXPX {
 	s := newSetNXPX(client, semaphoreScripts, "permits") // with another queue, no release of a lock hands out a permit
-	s.limit, s.limitWord = limit, limit
-	s.inbox.Channel += ":" + strconv.Itoa(limit) // a release reads it in the entries
+	s.limit = limit
 	return s
 }
 

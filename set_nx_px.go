@@ -71,10 +71,9 @@ type setNXPX struct {
 	inbox   *inbox.Inbox
 	scripts scripts
 	queue   string // the companion key that is the queue
-	limit   int    // of a semaphore; 0: it is none
-
-	limitWord any   // the same
-	handOn    parse // of a release
+	limit   int    // of a semaphore or read-write lock; 0: it is neither
+	limits  bool   // calls may have limits of their own
+	handOn  parse  // of a release
 }
 
 func (s *setNXPX) keyOf(prefix, key string) (string, error) {
@@ -109,7 +108,7 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 	case toAcquire:
 		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
 		if s.limit > 0 {
-			c.Append(s.limitWord)
+			c.Append(p.cfg.limitWord)
 		}
 		c.AppendLatest()
 		q := p.queue()
@@ -172,9 +171,15 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// check refuses WithoutQueue for permits, and WithReplicas if it cannot work.
+// check refuses WithoutQueue for permits, WithLimit for all but semaphores, and WithReplicas if it
+// cannot work.
 func (s *setNXPX) check(cfg *config) error {
-	if cfg.noQueue && s.limit > 0 {
+	switch {
+	case cfg.limit != s.limit && s.limit == 0:
+		return refuseLimit("setnxpx", cfg)
+	case cfg.limit != s.limit && !s.limits:
+		return refuseLimit("a read-write lock", cfg)
+	case cfg.noQueue && s.limit > 0:
 		return invalid("WithoutQueue: permits are granted in the order of arrival")
 	}
 	if cfg.replicas == 0 {

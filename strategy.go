@@ -57,18 +57,18 @@ type traits struct {
 	clients []redis.UniversalClient
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these
-	shares  bool         // a key has several permits, each with a token of its own
+	limit   int          // of the permits of a semaphore or read-write lock; 0: a key has one holder
 	reads   bool         // the holders of a key are readers. Those of this process share permits, see read_write.go
 	writes  bool         // the holders of a key are writers beside the readers of pair
 	pair    *engine      // of a Locker for writers: that for the readers of the same keys
-	lanes   int          // how many lines a key may have, which ask side by side; 0: one
 	quorum  bool         // an attempt may be undone late, so each needs a token of its own. A release knows of contention
 	keeps   bool         // a release can keep others out for some time
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
-// several reports whether a key can have several holders.
-func (t *traits) several() bool { return t.shares || t.reads || t.writes }
+// shares reports whether callers with cfg hold the permits of a semaphore side by side, each with a
+// token of its own.
+func (t *traits) shares(cfg *config) bool { return cfg.limit > 1 && !t.reads && !t.writes }
 
 // names are those of a lock: for callers, and in Redis with its companion keys.
 type names struct {
@@ -107,9 +107,9 @@ type params struct {
 	ttl   time.Duration
 	ttlMS any // the same in ms, as a word: see words
 
-	*queueing              // to acquire or release; nil: it leaves the queue alone
-	confirm   *replication // to acquire or adopt
-	restore   *restoring   // to extend
+	*queueing            // to acquire or release; nil: it leaves the queue alone
+	cfg       *config    // to acquire or adopt
+	restore   *restoring // to extend
 
 	// To release.
 	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
@@ -201,7 +201,7 @@ func silence(n *node.Node, since time.Duration) error {
 
 func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 	c, parse := s.command(op, p)
-	n, confirms := s.node, p.confirm != nil && p.confirm.replicas > 0
+	n, confirms := s.node, p.cfg != nil && p.cfg.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {
@@ -216,14 +216,14 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about
 		// other writes. So it is pipelined with the script whose write it must confirm.
 		n = s.confirming
-		c.Timeout += p.confirm.replicaTimeout
-		c.Key, c.Then = p.lock, []any{"wait", p.confirm.replicas, p.confirm.replicaTimeout.Milliseconds()}
+		c.Timeout += p.cfg.replicaTimeout
+		c.Key, c.Then = p.lock, []any{"wait", p.cfg.replicas, p.cfg.replicaTimeout.Milliseconds()}
 	}
 	c.Done = func(in node.Reply) {
 		got := parse(in)
 		got.resent = in.Resent
 		if confirms && got.err == nil {
-			got.err = p.confirm.check(in.Then)
+			got.err = p.cfg.replication.check(in.Then)
 		}
 		to.hear(got)
 	}

@@ -71,6 +71,9 @@ func TestTexts(t *testing.T) {
 	_, permits := NewSemaphore(client, 0)
 	most := math.MaxInt32
 	_, crowded := NewSemaphore(client, most+1)
+	_, limited := NewSemaphore(client, 2, WithLimit(3))
+	reads, _, _ := NewReadWrite(client)
+	_, limitedReads := reads.TryLock(ctx, "k", WithLimit(3))
 	_, unqueued := NewSemaphore(client, 2, WithoutQueue())
 	_, _, sideless := NewReadWrite(nil)
 	_, _, marked := NewReadWrite(client, WithOwner("!api-7"))
@@ -139,6 +142,11 @@ func TestTexts(t *testing.T) {
 		{"replicas of LegacySetNX", replicas},
 		{"no permits", permits},
 		{"too many permits", crowded},
+		{"no limit", try(WithLimit(0))},
+		{"too high a limit", try(WithLimit(most + 1))},
+		{"limit of a lock", try(WithLimit(3))},
+		{"limit of readers", limitedReads},
+		{"limit as a default", limited},
 		{"a semaphore without a queue", unqueued},
 		{"read-write locks without a client", sideless},
 		{"read-write locks with the mark of a writer", marked},
@@ -221,6 +229,11 @@ no option: redlatch: try lock "k": invalid argument: option 0 is nil
 replicas of LegacySetNX: redlatch: new legacysetnx: invalid argument: WithReplicas(1, 1s): legacysetnx does not support it
 no permits: redlatch: new semaphore: invalid argument: limit 0: not from 1 to 2147483647
 too many permits: redlatch: new semaphore: invalid argument: limit 2147483648: not from 1 to 2147483647
+no limit: redlatch: try lock "k": invalid argument: WithLimit(0): not from 1 to 2147483647
+too high a limit: redlatch: try lock "k": invalid argument: WithLimit(2147483648): not from 1 to 2147483647
+limit of a lock: redlatch: try lock "k": invalid argument: WithLimit(3): setnxpx does not support it
+limit of readers: redlatch: try lock "k": invalid argument: WithLimit(3): a read-write lock does not support it
+limit as a default: redlatch: new semaphore: invalid argument: WithLimit(3): an option of a call, not of its Locker
 a semaphore without a queue: redlatch: new semaphore: invalid argument: WithoutQueue: permits are granted in the order of arrival
 read-write locks without a client: redlatch: new read-write: invalid argument: client is nil
 read-write locks with the mark of a writer: redlatch: new read-write: invalid argument: WithOwner("!api-7"): no name begins with "!"

@@ -104,31 +104,39 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
 // triesAlone reports whether r makes its first attempt by itself: the key may have several holders,
 // no line waits for it, and the process does not leave it to others.
 func (e *engine) triesAlone(r *request) bool {
-	if !e.shares {
+	if !e.shares(r.cfg) {
 		return false
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	alone := r.cfg.settings != e.cfg.settings || e.lines.byKey[r.names.lock] == nil
-	return alone && e.yielding.until(r.names.lock) == 0
+	return (e.ownOptions(r) || e.lines.rings[r.ring()] == nil) && e.yielding.until(r.names.lock) == 0
+}
+
+// ownOptions reports whether r has options of its own, beside those that lines do not depend on, and
+// the limit, which their ring has.
+func (e *engine) ownOptions(r *request) bool {
+	own := r.cfg.settings
+	own.limit = e.cfg.limit
+	return own != e.cfg.settings
 }
 
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself.
-// Others begin a line until the key has as many as it may have, and then join them in turn.
+// Others begin a line until their ring has as many as it may have, and then join them in turn.
 func (e *engine) lineLocked(r *request) *keyLine {
-	if r.cfg.settings != e.cfg.settings {
+	if e.ownOptions(r) {
 		return newLine(e, r)
 	}
-	first, n := e.lines.byKey[r.names.lock], 0
+	id := r.ring()
+	first, n := e.lines.rings[id], 0
 	for w := first; w != nil && (n == 0 || w != first); w = w.next {
 		n++
 	}
-	if n < max(e.lanes, 1) {
+	if n < e.lanes(r.cfg) {
 		w := newLine(e, r)
 		e.lines.addLocked(w)
 		return w
 	}
-	e.lines.byKey[r.names.lock] = first.next
+	e.lines.rings[id] = first.next
 	return first
 }
 
@@ -138,7 +146,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 	c := &r.caller
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
 	hooks := &r.cfg.hooks
-	c.Follows = hooks.Moved != nil && !e.several()
+	c.Follows = hooks.Moved != nil && r.cfg.limit <= 1 // else the key has several holders
 	c.Tell = !c.Refused && (hooks.Waiting != nil || c.Follows)
 	if c.Tell || c.Follows {
 		r.news = make(refusals, 1)

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases
 -- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and scores as in acquire.lua. The channel of an entry ends in a colon and the limit of its callers
+-- KEYS[3] the queue, with entries and scores as in acquire.lua. A colon and the limit of its callers follow the claim of an entry
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -91,7 +91,7 @@ local function handOn(mine, told)
   while entry and entry ~= mine do
     -- include listens.lua
     local had = listens and leaseEnd(token)
-    local may = had or listens and fits(token, tonumber(string.match(channel, ':(%d+)$') or 1))
+    local may = had or listens and fits(token, tonumber(limit) or 1)
     if listens and not may and (not ends or ends > now) then return entry, answer, own end
     if may then
       local tick, failed = mint()

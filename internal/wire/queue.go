@@ -18,12 +18,17 @@ func Claim(dash bool) time.Duration {
 }
 
 // Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A
-// dash before the process says that PUBSUB NUMSUB does not say whether it listens.
-func Entry(claim time.Duration, dash bool, channel, token string) string {
+// dash before the process says that PUBSUB NUMSUB does not say whether it listens. A limit is that
+// of the callers of a semaphore; 0: there is none.
+func Entry(claim time.Duration, limit int, dash bool, channel, token string) string {
+	wants := strconv.FormatInt(claim.Milliseconds(), 10)
+	if limit > 0 {
+		wants += ":" + strconv.Itoa(limit)
+	}
 	if dash {
 		channel = "-" + channel
 	}
-	return strconv.FormatInt(claim.Milliseconds(), 10) + " " + channel + " " + token
+	return wants + " " + channel + " " + token
 }
 
 // TokenOf returns the token of an entry, or "" if it is none.

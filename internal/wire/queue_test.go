@@ -34,11 +34,12 @@ func TestHandoverIsReadStrictly(t *testing.T) {
 	}
 }
 
-// TestEntryNamesWhatAReleaseNeeds: an entry has the claim, the channel, and the token. A dash
+// TestEntryNamesWhatAReleaseNeeds: an entry has the claim, a limit, the channel, and the token. A dash
 // before the channel says that PUBSUB NUMSUB does not say whether the process listens.
 func TestEntryNamesWhatAReleaseNeeds(t *testing.T) {
-	require.Equal(t, "1500 redlatch:1 api-7/pid 12/a", Entry(1500*time.Millisecond, false, "redlatch:1", "api-7/pid 12/a"))
-	require.Equal(t, "1 -redlatch:1 a", Entry(time.Millisecond, true, "redlatch:1", "a"))
+	require.Equal(t, "1500 redlatch:1 api-7/pid 12/a", Entry(1500*time.Millisecond, 0, false, "redlatch:1", "api-7/pid 12/a"))
+	require.Equal(t, "1 -redlatch:1 a", Entry(time.Millisecond, 0, true, "redlatch:1", "a"))
+	require.Equal(t, "1500:3 redlatch:1 a", Entry(1500*time.Millisecond, 3, false, "redlatch:1", "a"))
 }
 
 // FuzzHandover: no message makes the parser panic. A message that it accepts has the token that it

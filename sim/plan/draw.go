@@ -198,6 +198,9 @@ func (d *draw) operation(r random, n int, first Op) Op {
 	if o.Call != Inspect {
 		o.Steps = d.steps(r, d, l)
 	}
+	if l.Limit > 0 && o.Call != Inspect && r.chance(25) {
+		o.Limit = 1 + r.IntN(5)
+	}
 	return o
 }
 

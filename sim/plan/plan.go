@@ -113,6 +113,7 @@ type Op struct {
 	Call     Call
 	Keys     []string
 	Own      *Options      // of the call; nil: those of the Locker
+	Limit    int           // of the call; 0: that of the Locker
 	Patience time.Duration // after which the ctx ends
 	Cancels  bool          // the ctx is canceled, and has no deadline
 	Watches  bool          // Done
@@ -229,6 +230,9 @@ func (o Op) String() string {
 	fmt.Fprintf(&text, "%v op %d: locker %d %s %q for %v", o.At, o.Number, o.Locker, o.Call, o.Keys, o.Patience)
 	if o.Own != nil {
 		fmt.Fprintf(&text, " %+v", *o.Own)
+	}
+	if o.Limit > 0 {
+		fmt.Fprintf(&text, " limit %d", o.Limit)
 	}
 	for _, s := range o.Steps {
 		fmt.Fprintf(&text, ", %v %s", s.After, s.Act)

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (w *world) ask(o plan.Op) judge.Ask {
 		opts = *o.Own
 	}
 	a := judge.Ask{
-		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone, Limit: max(l.Limit, 1), TTL: opts.TTL,
+		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone, Limit: max(cmp.Or(o.Limit, l.Limit), 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
 		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
 		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait,
@@ -105,6 +106,9 @@ func (w *world) ask(o plan.Op) judge.Ask {
 	if alike.MaxWait = l.MaxWait; alike == l.Options {
 		a.Line = owner(o.Locker)
 	}
+	if o.Limit > 0 && o.Limit != l.Limit && a.Line != "" {
+		a.Line += fmt.Sprint(" limit ", o.Limit)
+	}
 	prefix := plan.Prefix(l.Group)
 	for _, key := range o.Keys {
 		switch l.Stage {
@@ -124,6 +128,9 @@ func (a *actor) calls(ctx context.Context) error {
 	var opts []redlatch.Option
 	if a.op.Own != nil {
 		opts = options(*a.op.Own)
+	}
+	if a.op.Limit > 0 {
+		opts = append(opts, redlatch.WithLimit(a.op.Limit))
 	}
 	key := a.op.Keys[0]
 	one := func(ctx context.Context, lock *redlatch.Lock) error { return a.function(ctx, lock) }

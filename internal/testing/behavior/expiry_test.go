@@ -60,7 +60,7 @@ func TestFreeKeyIsServedToThoseWhoListen(t *testing.T) {
 		for name, c := range map[string]struct {
 			channel string
 			claim   time.Duration
-		}{"gone": {"redlatch:nobody:1", 0}, "frozen, or gone from a Cluster": {"-redlatch:nobody:1", time.Second}} {
+		}{"gone": {"redlatch:nobody", 0}, "frozen, or gone from a Cluster": {"-redlatch:nobody", time.Second}} {
 			fence := granted(w.locker(t).TryLock(t.Context(), "other"))
 			entry := redis.Z{Score: 1, Member: "1000 " + c.channel + " somebody"}
 			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, entry).Err())

@@ -456,7 +456,7 @@ func TestLeaverLetsReadersBy(t *testing.T) {
 		require.InDelta(t, 0.6, time.Since(begin).Seconds(), 0.05)
 		requireOnly(t, <-left, redlatch.ErrNotAcquired)
 
-		entry := redis.Z{Score: 1, Member: "2000 -redlatch:nobody:2147483647 !somebody"}
+		entry := redis.Z{Score: 1, Member: "2000:2147483647 -redlatch:nobody !somebody"}
 		require.NoError(t, s.Direct.ZAdd(t.Context(), "{k}:permits:k", entry).Err())
 		begin = time.Now()
 		third, err := read.Lock(t.Context(), "k")

@@ -135,6 +135,64 @@ func TestEachCallerBringsItsLimit(t *testing.T) {
 	})
 }
 
+// TestCallBringsItsLimit: that of WithLimit counts as that of another Locker does. A call that its own
+// ctx keeps out for that reason is refused.
+func TestCallBringsItsLimit(t *testing.T) {
+	onEvery(t, ofThree, func(t *testing.T, w *world) {
+		l := w.locker(t)
+		held := append(fill(t, l, 3), fill(t, l, 2, redlatch.WithLimit(5))...)
+		for limit, want := range map[int]error{1: redlatch.ErrNotAcquired, 5: redlatch.ErrNotAcquired, 6: nil} {
+			lock, err := l.TryLock(t.Context(), "k", redlatch.WithLimit(limit))
+			require.ErrorIs(t, err, want)
+			if err == nil {
+				require.NoError(t, lock.Unlock(t.Context()))
+			}
+		}
+		_, err := l.Lock(held[0].Context(t.Context()), "k", redlatch.WithLimit(1))
+		requireOnly(t, err, redlatch.ErrInvalid)
+		alone := waitInLine(t, l, "k", redlatch.WithLimit(1))
+		for _, lock := range held {
+			require.Empty(t, alone)
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.NoError(t, await(t, alone, "nobody holds a permit").Unlock(t.Context()))
+		onlyFences(t, w.Direct)
+	})
+}
+
+// TestCallsWithEqualLimitsShareLines: a crowd of each tenant queues with as many entries as its limit
+// allows, and the limits are kept.
+func TestCallsWithEqualLimitsShareLines(t *testing.T) {
+	onRedis(t, ofThree, func(t *testing.T, w *world) {
+		l := w.locker(t)
+		held := fill(t, l, 3)
+		waiters := func() int {
+			st, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			return st.Waiters
+		}
+		var crowd sync.WaitGroup
+		var inside atomic.Int64
+		for _, limit := range []int{1, 2} {
+			for range 10 {
+				crowd.Go(func() {
+					assert.NoError(t, redlatch.Do(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error {
+						defer inside.Add(-1)
+						assert.LessOrEqual(t, inside.Add(1), int64(2), "the largest limit")
+						return nil
+					}, redlatch.WithLimit(limit)))
+				})
+			}
+		}
+		eventually(t, "each line has an entry", func() bool { return waiters() == 3 })
+		for _, lock := range held {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		crowd.Wait()
+		onlyFences(t, w.Direct)
+	})
+}
+
 // TestReleaseGoesByTheLimitOfTheWaiter: and nobody overtakes a waiter whose limit is reached, until
 // it leaves.
 func TestReleaseGoesByTheLimitOfTheWaiter(t *testing.T) {
@@ -182,7 +240,7 @@ func TestSilentWaiterKeepsOthersBackForSeconds(t *testing.T) {
 	onEvery(t, ofThree, func(t *testing.T, w *world) {
 		l := w.locker(t)
 		held := mustLock(t, l, "k")
-		entry := redis.Z{Score: 1, Member: "2000 -redlatch:nobody:1 somebody"}
+		entry := redis.Z{Score: 1, Member: "2000:1 -redlatch:nobody somebody"}
 		require.NoError(t, w.Direct.ZAdd(t.Context(), "{k}:permits:k", entry).Err())
 		begin := time.Now()
 		_, err := l.TryLock(t.Context(), "k")

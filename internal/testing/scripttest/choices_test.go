@@ -39,7 +39,7 @@ var definitions = map[string]string{
 	"WAITED": "{2*0|1000|70000000|4000000000000000}",
 	"LIMIT":  "{3*USUAL|1|2|0}",
 
-	"LISTENER": "{20|2*500}+{2*there|2*-away|away}{2*:USUAL|:1|:2|}", // one of a semaphore ends in its limit
+	"LISTENER": "{20|2*500}{2*:USUAL|:1|:2|}+{2*there|2*-away|away}", // one of a semaphore has a limit
 	"ENTRY":    "LISTENER+TOKEN",
 	"NEXT":     "LISTENER+{TOKEN|2*last}",
 	"QUEUES":   "{|LISTENER+ME WAITED|LISTENER+ME WAITED again}", // what an acquire queues
@@ -49,7 +49,7 @@ var definitions = map[string]string{
 
 	"INSPECT":   "inspect.lua k {|queue} :",
 	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
-	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500+there:USUAL+last}|2*del queue}",
+	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500:USUAL+there+last}|2*del queue}",
 	"REGISTERDATA": `{retype fence|set fence {2*x|9223372036854775807}|set fence {140737488355326|140737488355327|9007199254740993}|
 		2*set fence ticks:{2*-2502|-2501|0|5}|3*del fence}`,
 	"PERMITDATA": "{set k a|retype k|zadd k micros:0 {a|!d}|zadd k micros:5000 {~b|somebody}|2*del k}",
@@ -78,7 +78,7 @@ var (
 	owners = []string{"a", "b", "c/x+y"}
 
 	semaphoreOthers = `{3*semaphore_release.lua k fence queue : OWNER PERMITS|2*semaphore_extend.lua k {|2*fence} : OWNER TTL|
-		semaphore_release.lua k fence queue : {2*holder '' 500+there:USUAL+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :}`
+		semaphore_release.lua k fence queue : {2*holder '' 500:USUAL+there+last 0 LATEST|x head}|2*semaphore_inspect.lua k queue :}`
 
 	families = map[string]family{
 		"lock": {

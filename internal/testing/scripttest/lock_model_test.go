@@ -296,11 +296,11 @@ const epoch = 1767225600
 
 type entry struct {
 	text, channel, token string
-	claim                int64
+	claim, limit         int64
 	dash                 bool
 }
 
-var entryForm = regexp.MustCompile(`^(\d+) (-?)(\S+) (.*)$`)
+var entryForm = regexp.MustCompile(`^(\d+):?(\d*) (-?)(\S+) (.*)$`)
 
 // listener is listens.lua. It returns the entry, or nil if it is none, or its process does not
 // listen.
@@ -309,7 +309,10 @@ func (m *model) listener(text string) *entry {
 	if parts == nil {
 		return nil
 	}
-	e := &entry{text: text, claim: parts.number(1), dash: parts[2] != "", channel: parts[3], token: parts[4]}
+	e := &entry{text: text, claim: parts.number(1), limit: 1, dash: parts[3] != "", channel: parts[4], token: parts[5]}
+	if parts[2] != "" {
+		e.limit = parts.number(2)
+	}
 	if e.dash || slices.Contains(listening, e.channel) || m.fault == noPubSub {
 		return e
 	}

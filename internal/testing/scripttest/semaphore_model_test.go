@@ -1,7 +1,6 @@
 package scripttest
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -280,8 +279,6 @@ func (m *model) dismiss(queue, entry string) (removed int64) {
 	return removed
 }
 
-var limitForm = regexp.MustCompile(`:(\d+)$`)
-
 // handOn returns how many hold permits then, and whether the first entry must wait. It also returns
 // the tick that told was granted, or 0.
 func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked bool, answer, own int64) {
@@ -293,12 +290,8 @@ func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked
 			return held, false, answer, own
 		}
 		if e := m.listener(text); e != nil {
-			limit := int64(1)
-			if found := words(limitForm.FindStringSubmatch(e.channel)); found != nil {
-				limit = found.number(1)
-			}
 			had := m.leaseEnd(permits, e.token) > 0
-			fits := had || held < limitOf(e.token, limit)
+			fits := had || held < limitOf(e.token, e.limit)
 			if !fits && (ends == 0 || ends > m.now) {
 				return held, true, answer, own
 			}

@@ -122,4 +122,4 @@ func (m *model) command(w words) {
 const retype = "retype"
 
 // listening has the channels on which clients listen.
-var listening = []string{"there", "there:1", "there:2", "there:3"}
+var listening = []string{"there"}
