@@ -223,15 +223,15 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		got := parse(in)
 		got.resent = in.Resent
 		if confirms && got.err == nil {
-			got.err = p.cfg.replication.check(in.Then)
+			got.err = p.cfg.confirmed(in.Then)
 		}
 		to.hear(got)
 	}
 	n.Post(ctx, c)
 }
 
-// check returns an error if too few replicas have confirmed a grant.
-func (c *replication) check(wait *node.Reply) error {
+// confirmed returns an error if too few replicas have confirmed a grant.
+func (c *replication) confirmed(wait *node.Reply) error {
 	got, _ := wait.Value.(int64)
 	switch err := wait.Err; {
 	case node.Mistake(err): // the command is unknown or forbidden
