@@ -185,7 +185,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 // hear handles the outcome of the acquire of a line.
 func (a *attempt) hear(got reply) {
 	w := a.line
-	m := w.enter()
+	m := w.enter(clock.Now())
 	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
 	if got.err == nil {
@@ -246,7 +246,7 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 // entry, the line asks.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
-	m := w.enter()
+	m := w.enter(clock.Now())
 	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
 	var room effects
 	out := room[:0]
@@ -299,15 +299,15 @@ func (a *attempt) withdraw() {
 
 // giveBack gives back a token that was granted, or may have been to a call.
 func (a *attempt) giveBack(b *release) {
-	var q queueing
-	if a.id.resentUntil != 0 && a.place != nil { // an earlier send of the acquire may have queued the entry
-		q.entry = a.place.entry
+	queued := a.id.resentUntil != 0 && a.place != nil // an earlier send of the acquire may have queued the entry
+	if queued || b.next != nil {
+		b.queueing = new(queueing)
+	}
+	if queued {
+		b.entry = a.place.entry
 	}
 	if b.next != nil {
-		q.next, q.waited = b.next.place.entry, b.next.place.waited
-	}
-	if q != noQueueing {
-		b.queueing = &q
+		b.queueing.next, b.waited = b.next.place.entry, b.next.place.waited
 	}
 	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
 }

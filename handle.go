@@ -142,8 +142,11 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 	case core.Pass, core.Give, core.GiveIfThere, core.Keep:
 		passed, err = l.giveBack(ctx, now, what, keep)
 	}
-	replied := now
-	if !passed {
+	hook, replied := s.hooks.Released, now
+	if errors.Is(err, ErrLost) {
+		hook = s.hooks.Lost
+	}
+	if !passed && hook != nil {
 		replied = clock.Now()
 	}
 	if !passed && what != core.Keep {
@@ -151,10 +154,6 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 	}
 	if what == core.GiveIfThere || what == core.GiveNothing {
 		return ended
-	}
-	hook := s.hooks.Released
-	if errors.Is(err, ErrLost) {
-		hook = s.hooks.Lost
 	}
 	l.fire(ctx, hook, Event{
 		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,

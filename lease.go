@@ -155,7 +155,7 @@ func (l *lease) giveBack(
 	}
 	var b *release
 	if a.line != nil && (what == core.Pass || what == core.Give) {
-		b = a.line.unlock(ctx, a, now.Mono, what == core.Pass, inRedis)
+		b = a.line.unlock(ctx, a, now, what == core.Pass, inRedis)
 	} else {
 		b = a.releasing(ctx, now.Mono, inRedis)
 		b.stays = what == core.Keep

@@ -59,9 +59,8 @@ func newLine(e *engine, r *request) *keyLine {
 	return w
 }
 
-// enter reads the facts, and locks the mutex until finish.
-func (e *engine) enter() moment {
-	now := clock.Now()
+// enter reads the facts of an event at now, and locks the mutex until finish.
+func (e *engine) enter(now clock.Instant) moment {
 	m := moment{now: now, Facts: line.Facts{Now: now.Mono, Random: rand.Float64()}}
 	if e.inbox != nil {
 		m.Listens = e.inbox.Listens()
@@ -79,8 +78,8 @@ func (e *engine) observeLocked(m *moment, took time.Duration, err error) {
 }
 
 // enter reads the facts about the line, too.
-func (w *keyLine) enter() moment {
-	m := w.engine.enter()
+func (w *keyLine) enter(now clock.Instant) moment {
+	m := w.engine.enter(now)
 	w.factsLocked(&m)
 	return m
 }
@@ -214,7 +213,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 
 // look tells the line that the time of a look has come.
 func (w *keyLine) look() {
-	m := w.enter()
+	m := w.enter(clock.Now())
 	var room effects
 	w.finish(&m, w.machine.Due(m.Facts, room[:0]))
 }
@@ -225,7 +224,7 @@ func (e *engine) changed() {
 	all := slices.Collect(maps.Keys(e.lines.waiting))
 	e.lines.mu.Unlock()
 	for _, w := range all {
-		m := w.enter()
+		m := w.enter(clock.Now())
 		var room effects
 		w.finish(&m, w.machine.Changed(m.Facts, room[:0]))
 	}
@@ -233,7 +232,7 @@ func (e *engine) changed() {
 
 // deliver tells a line that its token was handed the key.
 func (e *engine) deliver(h wire.HandOver) {
-	m := e.enter()
+	m := e.enter(clock.Now())
 	a := e.lines.tokens[h.Token]
 	if a == nil { // it was given up, or has the key
 		e.lines.mu.Unlock()
@@ -248,13 +247,13 @@ func (e *engine) deliver(h wire.HandOver) {
 // unlock ends a turn, or a permit, that its holder gives back with a release that begins now. It
 // returns nil if the turn was passed on, and no release was sent.
 func (w *keyLine) unlock(
-	ctx context.Context, a *attempt, now clock.Mono, passable bool, keep time.Duration,
+	ctx context.Context, a *attempt, now clock.Instant, passable bool, keep time.Duration,
 ) (sent *release) {
-	m := w.enter()
+	m := w.enter(now)
 	var room effects
 	out, passed := w.machine.Unlock(m.Facts, a.number, a, passable, keep == 0, room[:0])
 	if !passed {
-		m.back = a.releasing(ctx, now, keep)
+		m.back = a.releasing(ctx, now.Mono, keep)
 	}
 	w.finish(&m, out)
 	return m.back
@@ -262,7 +261,7 @@ func (w *keyLine) unlock(
 
 // lost ends the turn of a lease that was lost.
 func (w *keyLine) lost(a *attempt) {
-	m := w.enter()
+	m := w.enter(clock.Now())
 	var room effects
 	w.finish(&m, w.machine.Lost(m.Facts, a.number, room[:0]))
 }

@@ -62,7 +62,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 	}
 	if e.triesAlone(r) {
 		lock, err := e.try(ctx, r)
-		m := e.enter()
+		m := e.enter(clock.Now())
 		e.observeLocked(&m, m.now.Since(r.started), err)
 		e.lines.mu.Unlock()
 		if !errors.Is(err, ErrNotAcquired) {
@@ -154,7 +154,11 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 	if deadline, ok := ctx.Deadline(); ok {
 		c.Deadline = clock.MonoOf(deadline)
 	}
-	m := e.enter()
+	now := r.started
+	if r.refusal != nil { // it has made an attempt
+		now = clock.Now()
+	}
+	m := e.enter(now)
 	w := e.lineLocked(r)
 	w.factsLocked(&m)
 	var room effects
@@ -164,7 +168,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
 func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, error) {
-	m := e.enter()
+	m := e.enter(clock.Now())
 	n := w.machine.News(&r.caller)
 	var mine *attempt // has the key
 	if w.machine.State() == line.Holding {

@@ -86,6 +86,12 @@ func (m Mono) Time() time.Time {
 	return base.Add(m.Sub(monoOf(*base)))
 }
 
+// Deadline returns the instant for a context, whose end the monotonic clock decides. Unlike Time, it
+// reads no clock, and may show another time than the wall clock does, if that was set.
+func (m Mono) Deadline() time.Time {
+	return begin.Add(time.Duration(m) - time.Duration(begin.UnixNano()))
+}
+
 // A Redis is an instant on the clock of a Redis: the time since 1970. Zero is no instant.
 type Redis time.Duration
 

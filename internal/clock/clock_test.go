@@ -63,8 +63,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestTimeIsThatOfBothClocks: an instant of this process is the same for others, each time, also in
-// a bubble.
+// TestTimeIsThatOfBothClocks: an instant of this process is the same for others, each time, and for a
+// context, also in a bubble.
 func TestTimeIsThatOfBothClocks(t *testing.T) {
 	check := func(t *testing.T) {
 		for _, d := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -74,6 +74,9 @@ func TestTimeIsThatOfBothClocks(t *testing.T) {
 				t.Error(off)
 			}
 			if off := m.Time().Round(0).Sub(now.Add(d).Round(0)); off.Abs() > time.Second {
+				t.Error(off)
+			}
+			if off := m.Deadline().Sub(now.Add(d)); off.Abs() > time.Millisecond {
 				t.Error(off)
 			}
 			again := m.Time()

@@ -139,7 +139,7 @@ func (n *Node) loadLocked() *batch {
 		return nil
 	}
 	b.write(words)
-	b.deadline, b.live, b.left = b.end.Time(), len(b.items), now
+	b.deadline, b.live, b.left = b.end.Deadline(), len(b.items), now
 	n.startLocked()
 	return b
 }
