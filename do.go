@@ -11,16 +11,16 @@ import (
 
 // Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and
 // releases it when fn returns or panics. ctx bounds the wait and the work; [WithMaxWait] bounds the
-// wait alone. fn's ctx is a child of ctx that ends when the lock does, with cause ErrLost or
-// ErrMaxHold. fn may unlock the lock itself; the cause is ErrReleased then.
+// wait alone. fn's ctx is a child of ctx that ends when the lock does, with cause [ErrLost] or
+// [ErrMaxHold]. fn may unlock the lock itself; the cause is [ErrReleased] then.
 //
-// If l or fn is nil, or l grants a nil or a zero Lock, the error is ErrInvalid. If Lock fails, the
-// error matches all that Lock's does. If ctx has ended when the lock is granted, the error matches
-// ctx's error and its cause, unless this package returned that. In these cases fn was not called,
-// and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended before fn did, the error
-// also matches ErrLost, and another owner may have held the lock while fn ran. An error of the
-// release is reported by Hooks.Released only: the work was done under the lock, and the key ends
-// with its TTL.
+// If l or fn is nil, or l grants a nil or a zero [Lock], the error is [ErrInvalid]. If Lock fails,
+// the error matches all that Lock's does. If ctx has ended when the lock is granted, the error
+// matches ctx's error and its cause, unless this package returned that. In these cases fn was not
+// called, and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended
+// before fn did, the error also matches [ErrLost], and another owner may have held the lock while fn
+// ran. Only [Hooks.Released] reports an error of the release: the work was done under the lock, and
+// the key ends with its TTL.
 func Do(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
@@ -36,7 +36,8 @@ func Do(
 }
 
 // TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn
-// is not called and the error matches what TryLock's does: ErrNotAcquired if another owner has key.
+// is not called and the error matches all that its error does: [ErrNotAcquired] if another owner has
+// key.
 func TryDo(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
@@ -60,10 +61,10 @@ func TryDo(
 // as soon as any lock ends; its cause is the Err of that lock. When fn returns or panics, all locks
 // are released in reverse order.
 //
-// If l, fn, keys or a key is nil or empty, the error is ErrInvalid. If a key cannot be
-// acquired, the error matches what Lock's does. If a lock ends before all are acquired, the error
-// matches ErrLost. In these cases fn was not called, and the locks that were acquired are released
-// at once, without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
+// If l, fn, keys or a key is nil or empty, the error is [ErrInvalid]. If a key cannot be acquired,
+// the error matches all that Lock's does. If a lock ends before all are acquired, the error matches
+// [ErrLost]. In these cases fn was not called, and the locks that were acquired are released at once,
+// without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
 func DoAll(
 	ctx context.Context, l Locker, keys []string,
 	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,
@@ -73,7 +74,7 @@ func DoAll(
 
 // TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does.
 // If one fails, the locks that were acquired are released, fn is not called, and the error matches
-// what TryLock's does: ErrNotAcquired if another owner has that key.
+// all that of the attempt does: [ErrNotAcquired] if another owner has that key.
 func TryDoAll(
 	ctx context.Context, l Locker, keys []string,
 	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,
@@ -126,19 +127,19 @@ func doAll(
 // again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
 // then. [WithMaxHold] bounds a term. [WithMaxWait] is refused, and that of l has no effect.
 //
-// Those that wait learn who leads by Hooks.Waiting and Hooks.Moved. Event.Lead tells the events of
-// Lead from those of other calls.
+// Those that wait learn who leads by [Hooks.Waiting] and [Hooks.Moved]. [Event.Lead] tells the
+// events of Lead from those of other calls.
 //
-// If fn returns an error, its term ends, and Lead goes on: Hooks.Trouble reports the error, with the
-// Cause "fn" and at most once a second for a key, unless it only says that fn's ctx has ended. If fn
-// returns ErrStop, or an error that wraps it, Lead releases the lock and returns nil. If fn panics,
-// the lock is released, and the panic continues. Lead continues after a lost lock and after an
-// outage of Redis. Hooks.Trouble reports the errors of Lock. After a term the pause is 0.5 to 1 s,
-// at random. It doubles each time Lock fails, up to 8 to 16 s.
+// If fn returns an error, its term ends, and Lead goes on. [Hooks.Trouble] reports the error, with
+// the Cause "fn" and at most once a second for a key, unless it only says that fn's ctx has ended.
+// If fn returns [ErrStop], or an error that wraps it, Lead releases the lock and returns nil. If fn
+// panics, the lock is released, and the panic continues. Lead continues after a lost lock and after
+// an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a term the pause is 0.5 to
+// 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
-// When ctx ends, the error matches ctx's error and its cause, unless this package returned that,
-// and what the error of [Locker.Lock] matches if Lead waited for the lock. Lead also returns at
-// once with an error that retrying cannot fix, as [Locker.Lock] does.
+// When ctx ends, the error matches ctx's error and its cause, unless this package returned that. If
+// Lead waited for the lock, it also matches all that the error of [Locker.Lock] does. Lead returns
+// at once with an error that retrying cannot fix, as [Locker.Lock] does.
 func Lead(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,

@@ -36,8 +36,8 @@ var (
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted
 	// by the maxmemory-policy of Redis, or was taken by another owner, or Redis could not be
 	// reached in time. The text says which, as far as that is known. Others may have changed the
-	// protected resource. TryLock also returns ErrLost if the grant arrived too late, and Adopt if
-	// the token does not hold the key.
+	// protected resource. [Locker.TryLock] also returns ErrLost if the grant arrived too late, and
+	// [Locker.Adopt] if the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches [ErrLost].
@@ -192,7 +192,7 @@ func ctxError(ctx context.Context) error {
 // process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
 // [errors.As].
 type HeldError struct {
-	Owner string // of the holder, see WithOwner; may be empty
+	Owner string // of the holder, see [WithOwner]; may be empty
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
 	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown

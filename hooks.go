@@ -46,11 +46,12 @@ type Hooks struct {
 	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again,
 	// one of PUBLISH once a minute at most.
 	Degraded func(context.Context, Event)
-	// Trouble reports an attempt of Lock, TryLock or Adopt that failed with Err because of Redis,
-	// whether it is retried or Err is returned, and a failed node of [NewRedlock], even if the
-	// operation succeeds: then Key is empty, and only the Locker's own hooks run. It is called at
-	// most once a second for each Cause and Node of a Locker. It also reports errors that fn of
-	// [Lead] returned, with the Cause "fn", at most once a second for each key.
+	// Trouble reports an attempt of [Locker.Lock], [Locker.TryLock] or [Locker.Adopt] that failed
+	// with Err because of Redis, whether it is retried or Err is returned. It also reports a failed
+	// node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's
+	// own hooks run. It is called at most once a second for each Cause and Node of a Locker. And it
+	// reports errors that fn of [Lead] returned, with the Cause "fn", at most once a second for each
+	// key.
 	Trouble func(context.Context, Event)
 }
 
@@ -59,33 +60,34 @@ type Hooks struct {
 type Event struct {
 	Strategy string // "setnxpx", "redlock", "legacysetnx", "semaphore", "read" or "write"
 	Key      string // as the caller named it
-	Owner    string // see WithOwner
+	Owner    string // see [WithOwner]
 	Fence    uint64
 	// Lead is set in events of a call of [Lead], which may wait, and then hold, for as long as its
 	// process runs.
 	Lead bool
-	// Attempts counts the acquisition attempts since the call, by its line, in Acquired, Waiting,
-	// Moved and Trouble. It is 0 for Adopt.
+	// Attempts counts the acquisition attempts since the call, by its line, in [Hooks.Acquired],
+	// [Hooks.Waiting], [Hooks.Moved] and [Hooks.Trouble]. It is 0 for [Locker.Adopt].
 	Attempts int
-	// Elapsed is the time since the call, until the call has the lock: until Acquired. Then it is
-	// the time since the grant.
+	// Elapsed is the time since the call, until the call has the lock: until [Hooks.Acquired]. Then
+	// it is the time since the grant.
 	Elapsed time.Duration
-	// Took is the round trip in Renewed, RenewFailed and Released, and in Lost if Unlock noticed
-	// it; 0: none.
+	// Took is the round trip in [Hooks.Renewed], [Hooks.RenewFailed] and [Hooks.Released], and in
+	// [Hooks.Lost] if Unlock noticed it; 0: none.
 	Took time.Duration
-	// Renewal is set in Renewed and RenewFailed: it was a renewal, not a call of Extend.
+	// Renewal is set in [Hooks.Renewed] and [Hooks.RenewFailed]: it was a renewal, not a call of
+	// [Lock.Extend].
 	Renewal bool
-	// Err is set in Waiting, Moved, Lost, RenewFailed, Degraded and Trouble, and in Released if
-	// Redis did not confirm.
+	// Err is set in [Hooks.Waiting], [Hooks.Moved], [Hooks.Lost], [Hooks.RenewFailed],
+	// [Hooks.Degraded] and [Hooks.Trouble], and in [Hooks.Released] if Redis did not confirm.
 	Err error
-	// Node is set in Trouble: the address of a node, or its number. It is empty if the error is
+	// Node is set in [Hooks.Trouble]: the address of a node, or its number. It is empty if the error is
 	// not about one node.
 	Node string
-	// Cause is set in Trouble: "fn" for an error of fn of Lead, else "timeout", "connection",
-	// "quorum" if too few nodes answered, "replicas" if too few confirmed, "slow" if the grant took
-	// longer than the lease lasts, "panic" if a hook, Limiter or OnConnect of the client panicked, the
-	// first word of an error that Redis answered, such as "LOADING" or "ERR", or "error" if that is no
-	// word of Redis but of a proxy.
+	// Cause is set in [Hooks.Trouble]: "fn" for an error of fn of [Lead], else "timeout",
+	// "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed, "slow" if
+	// the grant took longer than the lease lasts, "panic" if a hook, Limiter or OnConnect of the
+	// client panicked, the first word of an error that Redis answered, such as "LOADING" or "ERR", or
+	// "error" if that is no word of Redis but of a proxy.
 	Cause string
 }
 
@@ -125,10 +127,10 @@ var zeros = []slog.Value{
 	slog.StringValue(""), slog.Uint64Value(0), slog.IntValue(0), slog.DurationValue(0), slog.BoolValue(false),
 }
 
-// SlogHooks returns Hooks that write to logger, or to [slog.Default] if it is nil. Lost is logged at
-// Error; RenewFailed, Degraded, Trouble and a release that Redis did not confirm at Warn; all others
-// at Debug. Attributes without a value are left out. Logs contain the owner and no token, since
-// tokens are secret.
+// SlogHooks returns [Hooks] that write to logger, or to [slog.Default] if it is nil. [Hooks.Lost] is
+// logged at Error; [Hooks.RenewFailed], [Hooks.Degraded], [Hooks.Trouble] and a release that Redis
+// did not confirm at Warn; all others at Debug. Attributes without a value are left out. Logs contain
+// the owner and no token, since tokens are secret.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(context.Context, Event) {

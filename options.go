@@ -10,10 +10,10 @@ import (
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
-// Locker. An option of a call overrides that default, but WithHooks adds to it. The callers of a
+// Locker. An option of a call overrides that default, but [WithHooks] adds to it. The callers of a
 // Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with options stand in
-// lines of their own. For an invalid option, the error matches ErrInvalid and names the
-// option and its value.
+// lines of their own. For an invalid option, the error matches [ErrInvalid] and names the option and
+// its value.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -155,9 +155,9 @@ func WithoutRenewal() Option {
 	return func(cfg *config) error { cfg.renew = false; return nil }
 }
 
-// WithMaxHold ends the lock, with ErrMaxHold, once it has been held for d, despite renewals and
-// Extend. By default there is no limit. The minimum is 1 ms. Such a lock is not passed on within
-// the process.
+// WithMaxHold ends the lock, with [ErrMaxHold], once it has been held for d, despite renewals and
+// [Lock.Extend]. By default there is no limit. The minimum is 1 ms. Such a lock is not passed on
+// within the process.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -190,7 +190,7 @@ func WithMinHold(d time.Duration) Option {
 // Unlock gets no reply in that time, the release is sent again in the background, for a minute.
 //
 // The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the
-// clock of Redis. It fails with ErrUnavailable if they do not fit into d, so d must be more than
+// clock of Redis. It fails with [ErrUnavailable] if they do not fit into d, so d must be more than
 // twice the round trip.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
@@ -202,15 +202,16 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithMaxWait bounds the wait of Lock, [Do] and [DoAll], and nothing else: fn of Do runs for as long
-// as it likes, with a ctx that d does not end. When d has passed, the error matches ErrNotAcquired
-// or ErrUnavailable, as for a ctx that ended, but not [context.DeadlineExceeded]. ctx bounds the
-// wait, too, and its end is reported as such. d must be positive. By default there is no bound.
+// WithMaxWait bounds the wait of [Locker.Lock], [Do] and [DoAll], and nothing else: fn of Do runs
+// for as long as it likes, with a ctx that d does not end. When d has passed, the error matches
+// [ErrNotAcquired] or [ErrUnavailable], as for a ctx that ended, but not [context.DeadlineExceeded].
+// ctx bounds the wait, too, and its end is reported as such. d must be positive. By default there is
+// no bound.
 //
-// d counts from the call: for all keys of DoAll, and for both sides of [NewMigration], which takes
-// the shorter one of its two Lockers. Calls with it stand in line with those without. TryLock and
-// Adopt do not wait, so it has no effect on them. [Lead] refuses it, since a follower waits for as
-// long as another one leads, and ignores that of its Locker.
+// d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
+// the shorter one of its two Lockers. Calls with it stand in line with those without.
+// [Locker.TryLock] and [Locker.Adopt] do not wait, so it has no effect on them. [Lead] refuses it,
+// since a follower waits for as long as another one leads, and ignores that of its Locker.
 func WithMaxWait(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -320,7 +321,7 @@ func WithLimit(n int) Option {
 // is 1 or more. timeout is 1 ms or more, and less than both the TTL and the ReadTimeout of the
 // client. It extends [WithOpTimeout], and shortens the lease.
 //
-// If too few confirm, the grant is released and the call fails with ErrNotReplicated. A Lock call
+// If too few confirm, the grant is released and the call fails with [ErrNotReplicated]. A Lock call
 // that is already waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The
 // option works with [NewSetNXPX], [NewSemaphore] and [NewReadWrite] on a *[redis.Client] or a
 // *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.

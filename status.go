@@ -48,9 +48,9 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // first.
 type Status struct {
 	Held  bool
-	Kept  bool   // nobody holds the key, but UnlockAfter or WithMinHold keeps others out. Held is set, too
+	Kept  bool   // nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out. Held is set, too
 	Token Token  // of the holder
-	Owner string // of the holder, see WithOwner; may be empty
+	Owner string // of the holder, see [WithOwner]; may be empty
 	// Since is when the holder began to ask for the lock, by the clock of its process: most often
 	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
 	// unknown, as for a client of another library.
@@ -72,17 +72,17 @@ const longestQueue = 100
 // A Holder holds a permit of a semaphore, or of a read-write lock. The readers of a process that
 // share a permit are one.
 type Holder struct {
-	Owner  string        // see WithOwner; may be empty
-	Token  Token         // with which Adopt continues the permit, to release it
-	Since  time.Time     // as in Status
+	Owner  string        // see [WithOwner]; may be empty
+	Token  Token         // with which [Locker.Adopt] continues the permit, to release it
+	Since  time.Time     // as in [Status]
 	TTL    time.Duration // what is left of the lease
-	Writes bool          // it is a writer of NewReadWrite, and the only holder
+	Writes bool          // it is a writer of [NewReadWrite], and the only holder
 }
 
 // A Waiter is a line in the queue for a key. That of a process that has died may stay until it
 // would be served.
 type Waiter struct {
-	Owner  string        // see WithOwner
+	Owner  string        // see [WithOwner]
 	Waited time.Duration // so far, by its first caller
 }
 

@@ -26,7 +26,7 @@ const (
 	remembered = 20 * time.Second
 )
 
-// An Elector is a gocron.Elector for gocron.WithDistributedElector. Of all Electors with the same
+// An Elector is a [gocron.Elector] for [gocron.WithDistributedElector]. Of all Electors with the same
 // key, one leads. Its methods may be called by several goroutines at once.
 type Elector struct {
 	cancel context.CancelFunc // ends the campaign

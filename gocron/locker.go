@@ -29,12 +29,12 @@ import (
 // keyPrefix separates the names of jobs from the keys of other locks.
 const keyPrefix = "gocron:"
 
-// NewLocker returns a gocron.Locker for gocron.WithDistributedLocker and
-// gocron.WithDistributedJobLocker. It acquires a lock of l for each run of a job. opts apply to
+// NewLocker returns a [gocron.Locker] for [gocron.WithDistributedLocker] and
+// [gocron.WithDistributedJobLocker]. It acquires a lock of l for each run of a job. opts apply to
 // each lock.
 //
 // The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes
-// before both. Name each job with gocron.WithName, and begin with the name of the service.
+// before both. Name each job with [gocron.WithName], and begin with the name of the service.
 // Otherwise its name is that of its function, such as main.main.func1, which can change when the
 // code changes. Jobs with the same name exclude each other: jobs of several tenants that run one
 // function need a name each.
@@ -52,7 +52,7 @@ const keyPrefix = "gocron:"
 // its own minHold.
 //
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on
-// this instance and passes the error to gocron.AfterLockError. The error matches
+// this instance and passes the error to [gocron.AfterLockError]. The error matches
 // [redlatch.ErrNotAcquired] if another instance runs the job, or began to run it less than minHold
 // ago. It matches [redlatch.ErrUnavailable] in an outage of Redis, so an instance that is cut off
 // does not run the job. If a run of this Locker keeps the key, the error says so: an earlier run of
@@ -60,7 +60,7 @@ const keyPrefix = "gocron:"
 //
 // Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock
 // behind. Its error is that of [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock
-// ended before the job did. gocron drops this error, but Lost of [redlatch.Hooks] reports it. If an
+// ended before the job did. gocron drops this error, but [redlatch.Hooks.Lost] reports it. If an
 // instance crashes during a run, ticks are skipped until the TTL has passed. The TTL is at least
 // minHold.
 //

@@ -21,9 +21,9 @@
 //
 //	docker run --rm -e REDIS_URL ghcr.io/redlatch/redlatch list
 //
-// The locks exclude those of programs that use the package github.com/redlatch/redlatch: NewSetNXPX
-// with one Redis server, NewRedlock with several, NewSemaphore with -limit, and NewReadWrite with
-// -read or -write.
+// The locks exclude those of programs that use the package github.com/redlatch/redlatch:
+// [redlatch.NewSetNXPX] with one Redis server, [redlatch.NewRedlock] with several,
+// [redlatch.NewSemaphore] with -limit, and [redlatch.NewReadWrite] with -read or -write.
 //
 // # Redis
 //
@@ -191,7 +191,7 @@
 //	holds	OWNER	time since the owner asked	time left
 //	waits	OWNER	how long
 //
-// Status finds out what KEY is: a lock, a semaphore, a read-write lock, or one of NewLegacySetNX.
+// Status finds out what KEY is: a lock, a semaphore, a read-write lock, or one of [redlatch.NewLegacySetNX].
 // The state is held, free, or kept: nobody holds KEY, but its min hold keeps others out for the
 // time left. A dash means that there is no value or that it is unknown. The time left is "never"
 // for a key without a TTL.
