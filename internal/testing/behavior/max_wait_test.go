@@ -2,6 +2,8 @@ package behavior_test
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -49,21 +51,21 @@ func withSeveral() map[string]maker {
 	return all
 }
 
-// taken has others hold a key, so that nobody gets it.
+// taken has others hold a key, so that nobody gets it for an hour.
 func (w *world) taken(t *testing.T, key string) {
 	t.Helper()
 	switch w.name {
 	case "Read":
 		_, write, err := redlatch.NewReadWrite(w.Client(t))
 		require.NoError(t, err)
-		mustLock(t, write, key)
+		mustLock(t, write, key, longTTL)
 	case "Semaphore of 3":
 		l := w.locker(t)
 		for range 3 {
-			mustLock(t, l, key)
+			mustLock(t, l, key, longTTL)
 		}
 	default:
-		mustLock(t, w.locker(t), key)
+		mustLock(t, w.locker(t), key, longTTL)
 	}
 }
 
@@ -99,6 +101,40 @@ func TestMaxWaitIsExact(t *testing.T) {
 				err := ended("hung", 300*time.Millisecond, redlatch.ErrUnavailable, func() error { return waitsFor["Lock"](t.Context(), l, opts...) })
 				require.ErrorContains(t, err, "waited 300ms")
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
+			})
+		})
+	}
+}
+
+// TestMaxWaitSaysWhatEndedTheWait: another owner has the key, and then the server hangs. Once an attempt had no reply,
+// Redis is the reason. Only a ctx that ends first is reported as such.
+func TestMaxWaitSaysWhatEndedTheWait(t *testing.T) {
+	const wait = 20 * time.Second // an op timeout is 4 s, and looks are 2 s apart
+	for what, c := range map[string]struct {
+		hangs time.Duration
+		bound time.Duration // of ctx
+		kind  error
+	}{
+		"another owner":          {wait + time.Second, time.Hour, redlatch.ErrNotAcquired},
+		"another owner, and ctx": {wait + time.Second, wait - time.Second, redlatch.ErrNotAcquired},
+		"the server":             {wait / 2, time.Hour, redlatch.ErrUnavailable},
+		"the server, and ctx":    {wait / 2, wait - time.Second, redlatch.ErrUnavailable},
+	} {
+		t.Run(what, func(t *testing.T) {
+			onEvery(t, withSeveral(), func(t *testing.T, w *world) {
+				w.taken(t, "k")
+				l, link := w.linked(t)
+				warm(t, l)
+				began := time.Now()
+				time.AfterFunc(c.hangs, link.hang)
+				ctx, cancel := context.WithTimeout(t.Context(), c.bound)
+				defer cancel()
+				_, err := l.Lock(ctx, "k", redlatch.WithMaxWait(wait))
+				requireOnly(t, err, c.kind)
+				require.WithinDuration(t, began.Add(min(wait, c.bound)), time.Now(), time.Millisecond)
+				byCtx := c.bound < wait
+				require.Equal(t, byCtx, errors.Is(err, context.DeadlineExceeded), err)
+				require.Equal(t, !byCtx, strings.Contains(err.Error(), `"k": waited 20s: the last attempt: `), err)
 			})
 		})
 	}
