@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -22,18 +23,19 @@ func (f *runFlags) acquire(
 ) (*redlatch.Lock, syscall.Signal, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	timed := ctx
 	if f.timeout > 0 {
 		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, f.timeout)
+		timed, stop = context.WithTimeout(ctx, f.timeout)
 		defer stop()
 	}
-	r.ends = func() bool { return f.try || ctx.Err() != nil }
+	r.ends = func() bool { return f.try || left(timed) <= 0 }
 	var lock *redlatch.Lock
 	var err error
 	over := make(chan struct{})
-	go func() { // ends with ctx; acquire waits for it
+	go func() { // ends with timed; acquire waits for it
 		defer close(over)
-		lock, err = f.lockThroughOutages(ctx, c)
+		lock, err = f.lockThroughOutages(ctx, timed, c)
 	}()
 	select {
 	case <-over:
@@ -49,27 +51,44 @@ func (f *runFlags) acquire(
 }
 
 // lockThroughOutages waits for the lock, also if Redis is unavailable at the first attempt. The
-// hooks of the reporter report that. With -try it makes one attempt.
-func (f *runFlags) lockThroughOutages(ctx context.Context, c *connection) (*redlatch.Lock, error) {
+// hooks of the reporter report that. With -try it makes one attempt. ctx ends with a signal, and
+// timed, a child of it, with the timeout, too.
+func (f *runFlags) lockThroughOutages(ctx, timed context.Context, c *connection) (*redlatch.Lock, error) {
 	acquire := c.Lock
 	if f.try {
 		acquire = c.TryLock
 	}
+	var opts []redlatch.Option
 	for {
-		lock, err := acquire(ctx, f.key)
+		lock, err := acquire(ctx, f.key, opts...)
 		if err == nil {
-			if err = f.prolong(ctx, lock); err == nil {
+			if err = f.prolong(timed, lock); err == nil {
 				return lock, nil
 			}
 			_ = c.release(lock, 0) //nolint:contextcheck // ctx may have ended. If it fails, the lock ends with its TTL
 		}
-		if f.try || ctx.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
+		if f.try || left(timed) <= 0 || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
 			return nil, err
 		}
-		if !pause(ctx, outagePause) {
-			return nil, fmt.Errorf("gave up waiting: %w: %w", ctx.Err(), err)
+		if !pause(timed, outagePause) {
+			return nil, fmt.Errorf("waited %v: %w", f.timeout, err)
+		}
+		if f.timeout > 0 { // it counts from the first call
+			opts = []redlatch.Option{redlatch.WithMaxWait(max(left(timed), time.Millisecond).Round(time.Millisecond))}
 		}
 	}
+}
+
+// left returns the time until ctx ends, by the clock: its timer may be late.
+func left(ctx context.Context) time.Duration {
+	end, bounded := ctx.Deadline()
+	switch {
+	case ctx.Err() != nil:
+		return 0
+	case !bounded:
+		return math.MaxInt64
+	}
+	return time.Until(end)
 }
 
 // prolong makes a lock last for the lease, before COMMAND is started. One that another process has

@@ -75,6 +75,48 @@ func TestLateFirstExtensionCostsNobodyTheRun(t *testing.T) {
 	}
 }
 
+// TestTimeoutBoundsTheWholeWait: another owner holds the lock, or Redis is silent, or the first attempts fail. It also
+// bounds the first extension. The error says how long run waited.
+func TestTimeoutBoundsTheWholeWait(t *testing.T) {
+	const timeout = 5 * time.Second
+	healthy := func(*locktest.Tap) {}
+	silent := func(tap *locktest.Tap) { tap.Late(30 * time.Second) }
+	silentSoon := func(tap *locktest.Tap) { time.AfterFunc(time.Second, func() { silent(tap) }) }
+	for name, c := range map[string]struct {
+		held  bool
+		fault func(*locktest.Tap)
+		code  int
+		text  string
+	}{
+		"held":        {true, healthy, exitBusy, `^redlatch: lock "k": waited 5s: the last attempt: held by "`},
+		"then silent": {true, silentSoon, exitUnavailable, `^redlatch: lock "k": waited 5s: the last attempt: no reply`},
+		"silent":      {false, silent, exitUnavailable, "waited .*: no reply"},
+		"refused":     {false, (*locktest.Tap).Cut, exitUnavailable, "waited .*: no route"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				if c.held {
+					locktest.MustLock(t, locktest.SetNXPX(t, s.Client(t)), "k", locktest.LongTTL)
+				}
+				f := &runFlags{ttl: time.Minute, timeout: timeout, key: "k"}
+				client, tap := locktest.Tapped(t, s)
+				l, err := redlatch.NewSetNXPX(client, f.options(redlatch.Hooks{})...)
+				require.NoError(t, err)
+				locktest.Warm(t, l)
+				c.fault(tap)
+				began := time.Now()
+				_, _, err = f.acquire(&connection{Locker: l}, make(chan os.Signal), &reporter{})
+				require.WithinDuration(t, began.Add(timeout), time.Now(), 2*time.Millisecond)
+				require.Equal(t, c.code, exitOf(err), err)
+				require.Regexp(t, c.text, err)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
+				tap.Heal()
+				time.Sleep(2 * time.Minute) // late replies have come, and releases have reached Redis
+			})
+		})
+	}
+}
+
 // TestMinHoldOutlastsACrashOfRun: redlatch is killed while COMMAND runs, and the lock lasts for its
 // min hold.
 func TestMinHoldOutlastsACrashOfRun(t *testing.T) {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -128,6 +127,9 @@ func (f *runFlags) options(hooks redlatch.Hooks) []redlatch.Option {
 	if f.maxHold > 0 {
 		opts = append(opts, redlatch.WithMaxHold(f.maxHold))
 	}
+	if f.timeout > 0 {
+		opts = append(opts, redlatch.WithMaxWait(f.timeout))
+	}
 	return opts
 }
 
@@ -152,7 +154,7 @@ func run(args []string) (int, error) {
 		return exitUsage, err
 	}
 	lock, sig, err := f.acquire(c, signals, &r)
-	if sig != 0 || errors.Is(err, context.DeadlineExceeded) || c.quorum && err != nil {
+	if sig != 0 || err != nil && (f.timeout > 0 || c.quorum) {
 		defer c.settle() // clean-up after a wait that was cut short, or on slow nodes of a quorum
 	}
 	switch code := exitOf(err); {

@@ -71,6 +71,7 @@ func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
 		require.Contains(t, p.errors(), `redlatch: try lock "k": held by "other"`)
 		p = redlatchRun(t, s.url, []string{"-ttl", "1m", "-timeout", "4s"}, "echo no")
 		require.Equal(t, exitBusy, p.code())
+		require.Contains(t, p.errors(), `redlatch: lock "k": waited 4s: the last attempt: held by "other"`)
 		p.gone()
 		require.NoError(t, lock.Unlock(t.Context()))
 		s.isClean(t)
