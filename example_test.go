@@ -175,6 +175,62 @@ func ExampleLocker_Inspect() {
 	// held by api-7 for at most 0s with 10s left
 }
 
+// A key that a min hold keeps is held, but by nobody.
+func ExampleStatus() {
+	_, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithOwner("api-7")))
+	lock := granted(locker.Lock(ctx, "report"))
+	must(lock.UnlockAfter(ctx, time.Hour))
+
+	status, err := locker.Inspect(ctx, "report")
+	must(err)
+	fmt.Printf("held: %t, kept: %t for another %v\n", status.Held, status.Kept, status.TTL.Round(time.Minute))
+	// Output:
+	// held: true, kept: true for another 1h0m0s
+}
+
+// One of two holders of a semaphore hangs. Its permit is released, and the other one goes on.
+func ExampleHolder() {
+	_, client, end := embedded()
+	defer end()
+	ctx, mail := context.Background(), made(redlatch.NewSemaphore(client, 2))
+	healthy := granted(mail.Lock(ctx, "mail", redlatch.WithOwner("host-7")))
+	hung := granted(mail.Lock(ctx, "mail", redlatch.WithOwner("host-8")))
+
+	status, err := mail.Inspect(ctx, "mail")
+	must(err)
+	for _, holder := range status.Holding {
+		fmt.Println(holder.Owner, "writes:", holder.Writes) // true for a writer of NewReadWrite
+		if holder.Owner == "host-8" {
+			must(granted(mail.Adopt(ctx, "mail", holder.Token, redlatch.WithoutRenewal())).Unlock(ctx))
+		}
+	}
+	must(healthy.Unlock(ctx))
+	fmt.Println(errors.Is(hung.Unlock(ctx), redlatch.ErrLost))
+	// Output:
+	// host-7 writes: false
+	// host-8 writes: false
+	// true
+}
+
+// A token prints as an ellipsis, so that no log has it.
+func ExampleToken() {
+	server, client, end := embedded()
+	defer end()
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client))
+
+	lock := granted(locker.Lock(ctx, "import"))
+	fmt.Printf("%v %+v\n", lock.Token(), struct{ Token redlatch.Token }{lock.Token()})
+	stored, err := server.Get("import")
+	must(err)
+	fmt.Println(string(lock.Token()) == stored)
+	must(lock.Unlock(ctx))
+	// Output:
+	// … {Token:…}
+	// true
+}
+
 func ExampleSlogHooks() {
 	server, client, end := embedded()
 	defer end()
@@ -328,11 +384,11 @@ func ExampleLocker_TryLock() {
 	_, err := locker.TryLock(ctx, "page:7", redlatch.WithOwner("bob"))
 	var held *redlatch.HeldError
 	if errors.As(err, &held) { // it matches ErrNotAcquired
-		fmt.Println("edited by", held.Owner)
+		fmt.Println("edited by", held.Owner, "for at most", time.Since(held.Since).Round(time.Minute))
 	}
 	must(lock.Unlock(ctx))
 	// Output:
-	// edited by alice
+	// edited by alice for at most 0s
 }
 
 // Without renewal, the lock of a job that hangs ends with its TTL. A job that makes progress extends it.
