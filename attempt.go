@@ -14,9 +14,9 @@ import (
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
-// An attempt asks for a lock with one token, and gives it back. A call makes one, or a line does:
-// the effects of its Machine name the attempt then, and lines.mu guards it until it is granted or
-// given up. Nothing changes it afterwards.
+// An attempt asks for a lock with one token, and gives it back. A call or a line makes it. That of a
+// line is named by the effects of its Machine, and guarded by lines.mu until it is granted or given
+// up. Nothing changes it afterwards.
 type attempt struct {
 	engine  *engine
 	id      identity
@@ -24,7 +24,7 @@ type attempt struct {
 	line    *keyLine // nil: of a call
 	acquire params
 
-	nobodyWaits atomic.Bool // for the grant, any more
+	nobodyWaits atomic.Bool // nobody waits for the grant any more
 
 	// Of a line.
 	number uint64          // of the token
@@ -36,16 +36,16 @@ type attempt struct {
 	lease lease // once it is granted
 }
 
-// A place is that of an attempt in the queue of Redis.
+// A place is the place of an attempt in the queue of Redis.
 type place struct {
 	queueing
 	claim   time.Duration // of the entry
 	watch   core.Watch    // of the entry
-	message wire.HandOver // the newest that has handed the key to the token
-	arrived clock.Instant // when this process learned of that
+	message wire.HandOver // the newest one for the token
+	arrived clock.Instant // when that message arrived
 }
 
-// A release gives a token back.
+// A release gives a token back, once.
 type release struct {
 	params
 	ctx  context.Context //nolint:containedctx // for its values
@@ -212,7 +212,7 @@ func (a *attempt) hear(got reply) {
 	report()
 }
 
-// outcomeLocked says of an acquire that was not granted what the Machine must know.
+// outcomeLocked returns what the Machine must know of an acquire that was not granted.
 func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	w, err := a.line, got.err
 	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.newEntry}
@@ -242,8 +242,8 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	return o
 }
 
-// carried handles the outcome of a release that has carried the acquire. If it has not queued the
-// entry, the line asks.
+// carried handles the outcome of a release that carried the acquire. If the release did not queue
+// the entry, the line asks again.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
 	m := w.enter(clock.Now())
@@ -268,8 +268,7 @@ func (a *attempt) carried(got reply) {
 }
 
 // undo releases the token of an attempt that failed with err, or whose caller has left, and waits
-// for that until ctx ends. It does not wait if most likely no release can be sent: if Redis cannot
-// be reached, the key ends with its TTL.
+// for that until ctx ends. If Redis cannot be reached it does not wait: the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
 	b := a.releasing(ctx, clock.MonoNow(), 0)
 	a.giveBack(b)
@@ -297,7 +296,7 @@ func (a *attempt) withdraw() {
 	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
 }
 
-// giveBack gives back a token that was granted, or may have been to a call.
+// giveBack gives back a token that was granted, or that may have been granted to a call.
 func (a *attempt) giveBack(b *release) {
 	queued := a.id.resentUntil != 0 && a.place != nil // an earlier send of the acquire may have queued the entry
 	if queued || b.next != nil {

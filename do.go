@@ -177,8 +177,7 @@ func Lead(
 	}
 }
 
-// reporting returns fn, as Lead runs it under lock: its error is reported to Hooks.Trouble. Hooks
-// report that of Unlock.
+// reporting returns fn as Lead runs it under lock: Hooks.Trouble reports its error.
 func reporting(
 	ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error,
 ) func(ctx context.Context, lock *Lock) error {

@@ -46,8 +46,8 @@ type engine struct {
 	strategy strategy
 	cfg      *config
 	lines    lines
-	yielding recent     // keys for which this process does not ask, since others want them
-	queued   recent     // keys that a Locker that queues has held
+	yielding recent     // keys that this process leaves to others for a while
+	queued   recent     // keys that a Locker that queues held a short time ago
 	troubles sync.Map   // when Hooks.Trouble was last called for a cause
 	open     openLeases // of readers
 }
@@ -124,7 +124,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	return r, err
 }
 
-// newToken returns a fresh token. That of a writer has a mark.
+// newToken returns a fresh token. A writer's token has a mark.
 func (e *engine) newToken(cfg *config) string {
 	token := wire.NewToken(cfg.owner, cfg.noQueue)
 	if e.writes {
@@ -133,7 +133,7 @@ func (e *engine) newToken(cfg *config) string {
 	return token
 }
 
-// identity returns that of an operation on the key of r.
+// identity returns the identity of an operation on the key of r.
 func (e *engine) identity(r *request, token string) identity {
 	if r.names.at.key == nil {
 		r.names.at = e.strategy.wordsOf(r.cfg.prefix, r.names.lock)
@@ -173,11 +173,11 @@ func (e *engine) call(
 	return lock, wrap(op, key, err)
 }
 
-// An answer is that to one operation, and is not used again.
+// An answer is where the reply to one operation arrives. It is not used again.
 type answer struct {
-	reply reply         // once there is one
-	came  chan struct{} // closed then
-	taken atomic.Bool   // by a reply. Later ones do not count
+	reply reply         // known once came is closed
+	came  chan struct{} // closed by the first reply
+	taken atomic.Bool   // by the first reply. Later ones are dropped
 }
 
 func (a *answer) hear(got reply) {
@@ -187,8 +187,8 @@ func (a *answer) hear(got reply) {
 	}
 }
 
-// run runs an operation, and waits for its reply or for the end of ctx. The operation goes on
-// without its caller: abandoned is true then, and late gets the reply, in a goroutine of its own.
+// run runs an operation, and waits for its reply or for the end of ctx. If ctx ends first, abandoned
+// is true, the operation goes on, and late gets the reply in another goroutine.
 func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (got reply, abandoned bool) {
 	start, a := clock.Now(), &answer{came: make(chan struct{})}
 	e.strategy.do(ctx, op, p, a)
@@ -201,8 +201,8 @@ func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (g
 	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
-// try makes an attempt. Within the op timeout it repeats one that split the votes of a quorum, so
-// that of several processes that attempt at one instant one is granted the lock.
+// try makes an attempt. If it split the votes of a quorum, try repeats it within the op timeout. So
+// if several processes attempt at one instant, one of them is granted the lock.
 func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	if lock := e.joinReaders(ctx, r); lock != nil {
 		return lock, nil

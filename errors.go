@@ -129,7 +129,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// saysEnd reports whether ctx has ended, and err matches all that ctxError does.
+// saysEnd reports whether err already says that ctx has ended.
 func saysEnd(ctx context.Context, err error) bool {
 	end := ctx.Err()
 	if end == nil || !errors.Is(err, end) {

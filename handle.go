@@ -33,19 +33,19 @@ type seat struct {
 	core     core.Seat
 	since    clock.Instant      // when its handle was granted the lock
 	hooks    *Hooks             // of the call that was granted it
-	young    *Lock              // of a young lease, which saves short locks the weak pointer
-	weak     weak.Pointer[Lock] // the same from then on; nil once the caller has dropped it
+	young    *Lock              // while the lease is young, since weak pointers cost short locks too much
+	weak     weak.Pointer[Lock] // afterwards; nil once the caller has dropped the Lock
 	done     chan struct{}      // nil until the first call of Done
 	contexts map[context.Context]context.CancelCauseFunc
 }
 
-// A caller is the handle whose call has noticed what happens to a lease.
+// A caller is the handle whose call noticed that something happened to a lease.
 type caller struct {
 	seat *seat
-	ctx  context.Context //nolint:containedctx // of the call, for its hooks; nil: it has none
+	ctx  context.Context //nolint:containedctx // of the call, for its hooks; nil: the call has none
 }
 
-// nobody is the caller where a timer or a message has noticed it.
+// nobody is the caller if a timer or a message noticed it.
 var nobody caller
 
 // context returns the ctx for hooks.

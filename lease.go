@@ -24,7 +24,7 @@ type lease struct {
 	core   core.Lease
 	first  seat        // of the handle, or of the first reader
 	joined []*seat     // of other readers
-	timer  *time.Timer // runs tick; stopped when the lease ends
+	timer  *time.Timer // runs renew; stopped when the lease ends
 	err    error       // why the lease ended, nil before
 }
 
@@ -80,9 +80,9 @@ func (l *lease) seatsLocked(yield func(*seat) bool) {
 	}
 }
 
-// conclude unlocks mu, and returns why the lease has ended. An end since mu was locked is carried
-// out: that of what the handles have given out, and after a loss, that of the turn, with a call of
-// Hooks.Lost for each handle. That of the caller runs in this goroutine.
+// conclude unlocks mu, and returns why the lease has ended. If it ended since mu was locked, conclude
+// ends what the handles have given out. After a loss it also ends the turn, and calls Hooks.Lost for
+// each handle: in this goroutine for the caller's.
 func (l *lease) conclude(by caller) error {
 	why, start, trouble := l.core.Ended()
 	if err := l.err; err != nil || why == core.None {
@@ -135,7 +135,7 @@ func (l *lease) fire(ctx context.Context, hook func(context.Context, Event), e E
 	}
 }
 
-// reportLost calls Hooks.Lost of a seat whose lock was lost; that of an empty one has none.
+// reportLost calls Hooks.Lost of a seat whose lock was lost. An empty seat has no hooks.
 func (l *lease) reportLost(ctx context.Context, s seat, err error) {
 	if s.hooks != nil {
 		e := Event{Elapsed: clock.Now().Since(s.since), Fence: wire.Fence(l.tick, s.core.Number()), Err: err}
@@ -143,8 +143,8 @@ func (l *lease) reportLost(ctx context.Context, s seat, err error) {
 	}
 }
 
-// giveBack has the line pass the lock on, or sends a release and waits for its outcome. The turn of
-// a lock that was lost has ended, and readers have none, so the line is not asked.
+// giveBack has the line pass the lock on, or sends a release and waits for its outcome. A lost lock
+// has no turn left, and readers have none, so their release goes straight to Redis.
 func (l *lease) giveBack(
 	ctx context.Context, now clock.Instant, what core.Release, keep time.Duration,
 ) (passed bool, err error) {
@@ -186,12 +186,12 @@ func (l *lease) giveBack(
 }
 
 const (
-	// endedHere is the longest time after which the process that keeps a key hands it on. Whoever is
-	// the first in the queue has looked meanwhile if a key is kept for longer, and knows when to ask.
+	// endedHere is the longest time after which the process that keeps a key hands it on. If a key is
+	// kept for longer, the first in the queue has looked by then, and knows when to ask.
 	endedHere = 10 * time.Second
 
-	// keepMargin is how much longer Redis keeps a key that its process is to hand on. It ends by
-	// itself if that process is gone.
+	// keepMargin is how much longer Redis keeps a key that its process is to hand on. If that process
+	// is gone, the key ends by itself then.
 	keepMargin = 100 * time.Millisecond
 )
 
@@ -200,8 +200,8 @@ func (e *engine) endsKeep(keep time.Duration) bool {
 	return e.inbox != nil && 0 < keep && keep <= endedHere
 }
 
-// endKeep hands on the key that a release of the attempt keeps, at a time. Until then there are the
-// names of the key and of its keeper, and nothing else of the lock or of its calls.
+// endKeep hands on, at a time, the key that a release of the attempt keeps. Until then the timer
+// holds the names of the key and of its keeper, and nothing else of the lock or of its calls.
 func (a *attempt) endKeep(at clock.Mono) {
 	e, prefix, lock := a.engine, a.request.cfg.prefix, a.id.lock
 	token, timeout := wire.Keeper(a.id.token), a.acquire.timeout
@@ -239,8 +239,8 @@ type extension struct {
 	by caller // nobody: it is a renewal
 }
 
-// sendExtension sends an extension. Its caller has added it to l.running while the lease was held.
-// If ctx ends first, the extension goes on.
+// sendExtension sends an extension, and waits for its outcome until ctx ends. Its caller has added it
+// to l.running while the lease was held.
 func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration) error {
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
@@ -255,8 +255,8 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration)
 	return l.extensionDone(x, got.err)
 }
 
-// extensionDone handles the outcome of an extension, and calls the hooks: those of the handle that
-// has asked for it, or of one that shares the lease.
+// extensionDone handles the outcome of an extension, and calls the hooks of the handle that asked for
+// it. For a renewal it calls those of one handle.
 func (l *lease) extensionDone(x *extension, err error) error {
 	l.mu.Lock()
 	now := clock.Now()

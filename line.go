@@ -13,9 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
-// A keyLine has callers of one Locker that wait for one key. Its Machine decides, see
-// internal/line. An event is handed to it under the mutex, and what it wants done is done after the
-// mutex was unlocked.
+// A keyLine has callers of one Locker that wait for one key. Its Machine decides, see internal/line:
+// it takes events under the mutex, and its effects are carried out after unlocking.
 type keyLine struct {
 	machine line.Machine[*request, *attempt]
 	engine  *engine

@@ -22,14 +22,14 @@ type config struct {
 	hooks Hooks
 	lead  bool // the call is one of Lead
 
-	// Of the wait. Calls share a line whatever they are.
+	// Of the wait. Calls that differ here share a line.
 	maxWait   time.Duration // 0: ctx alone bounds it
-	waitBegan time.Time     // of a call of which this one is a part; zero: with this one
+	waitBegan time.Time     // of the call that this one is a part of; zero: with this one
 
 	// From the settings.
 	asked     time.Duration // the TTL of an acquire
-	askedMS   any           // the same in ms, as a word: see words
-	limitWord any           // limit as a word
+	askedMS   any           // asked in ms, as a word: see words
+	limitWord any           // limit as a word: see words
 	lease     core.Config
 }
 
@@ -52,7 +52,7 @@ type settings struct {
 	replication
 }
 
-// replication is that of WithReplicas.
+// replication has the arguments of WithReplicas.
 type replication struct {
 	replicas       int // 0: do not WAIT for any
 	replicaTimeout time.Duration
@@ -222,7 +222,7 @@ func WithMaxWait(d time.Duration) Option {
 	}
 }
 
-// waitingSince lets the time of WithMaxWait begin with a call of which others are a part.
+// waitingSince lets the time of WithMaxWait count from the call that this one is a part of.
 func waitingSince(began time.Time) Option {
 	return func(cfg *config) error {
 		if cfg.waitBegan.IsZero() {

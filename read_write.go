@@ -80,11 +80,11 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 }
 
 // The readers of a process share a lease, and so a permit: those who were in line when Redis granted
-// it, and those who come soon after, see core.Lease.Join. A writer that waits is overtaken for that
-// long at most. All have the fence of the grant: it is higher than that of any earlier writer, since
-// the permit is held until the last of them has left.
+// it, and those who come soon after, see core.Lease.Join. All have the fence of the grant. It is
+// higher than the fence of any earlier writer, since the permit is held until the last reader has
+// left.
 
-// openLeases has the newest lease of each key, which readers may join.
+// openLeases has the lease of each key that readers may join.
 type openLeases struct {
 	mu    sync.Mutex // guards byKey
 	byKey map[string]*lease
@@ -100,7 +100,7 @@ func (l *lease) open() {
 	}
 }
 
-// closeTo ends that for a lease that has ended.
+// closeTo keeps readers from joining a lease that has ended.
 func (l *lease) closeTo() {
 	o := &l.attempt.engine.open
 	o.mu.Lock()
@@ -156,7 +156,7 @@ func (l *lease) seatLocked(ctx context.Context, r *request, now clock.Instant) *
 	return k
 }
 
-// adoptReader acquires a permit for r if token holds one: so no reader ends the lock of another.
+// adoptReader acquires a permit for r if token holds one. So no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
 	a := e.newAttempt(r, nil, e.newToken(r.cfg))
 	a.acquire.queueing = &queueing{beside: token}

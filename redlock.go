@@ -77,7 +77,7 @@ type redlock struct {
 	names  []string // of the nodes
 	quorum int
 	kind   clientKind // cluster if at least one node is
-	id     any        // a number of this Locker: the mark that it leaves where it is refused
+	id     any        // a number of this Locker, which is the mark that it leaves where it is refused
 }
 
 func (r *redlock) check(cfg *config) error { return refuseBoth("redlock", cfg) }
@@ -158,8 +158,7 @@ type tokenOps struct {
 	token quorum.Token
 }
 
-// event hands an event to the token under the mutex. What it wants done is done after the mutex was
-// unlocked.
+// event hands an event to the token under the mutex, and carries out its effects after unlocking.
 func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum.Effect) {
 	b.mu.Lock()
 	effects := event(&b.token)
@@ -173,14 +172,14 @@ func (b *tokenOps) event(ctx context.Context, event func(*quorum.Token) []quorum
 	}
 }
 
-// An quorumOp is an operation on a quorum.
+// A quorumOp is one operation on all nodes.
 type quorumOp struct {
 	quorum.Op
 	r         *redlock
 	op        op
 	params    *params
 	to        hearer
-	errs      []error // by node: of the answer that counts
+	errs      []error // by node: the error of the answer that counts
 	contended bool    // a node has said that others want the key
 }
 
@@ -242,7 +241,7 @@ func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, g
 	}
 }
 
-// outcomeOf returns what the answer of a node to a command was.
+// outcomeOf returns the kind of an answer, whose error is err.
 func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 	switch {
 	case err == nil:

@@ -151,8 +151,9 @@ func (s *setNXPX) releaseCall(p *params) (*node.Call, parse) {
 	return c, parse
 }
 
-// readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, the
-// inbox is told. If the lock is free for that reason, others that wait for it look seldom.
+// readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, it
+// tells the inbox. If the lock is free for that reason, this process leaves it to others, which look
+// seldom.
 func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 	n, count := integers(r.Value, 0)
 	switch {

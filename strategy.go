@@ -28,14 +28,14 @@ type strategy interface {
 	// wordsOf returns the words for a name that keyOf has returned.
 	wordsOf(prefix, name string) words
 
-	// do has to hear the reply once, within a small multiple of the timeout, whatever the settings
-	// of the client are. Of ctx only the values are used. An operation has
-	// one of three outcomes: done (reply.err is nil), known not done (see knownNotDone), or unknown
-	// (any other error). After an acquire of unknown outcome the engine releases the token. By then
+	// do sends an operation. to hears the reply once, within a small multiple of the timeout,
+	// whatever the settings of the client are. Of ctx only the values are used. An operation has one
+	// of three outcomes: done (reply.err is nil), known not done (see knownNotDone), or unknown (any
+	// other error). After an acquire of unknown outcome the engine releases the token. By then
 	// nothing of the acquire runs any more, unless the reply says that it was resent.
 	do(ctx context.Context, op op, p *params, to hearer)
 
-	// trouble says why an operation has no outcome since a time.
+	// trouble returns why an operation has had no outcome for a time.
 	trouble(op op, p *params, since time.Duration) error
 }
 
@@ -70,15 +70,16 @@ type traits struct {
 // token of its own.
 func (t *traits) shares(cfg *config) bool { return cfg.limit > 1 && !t.reads && !t.writes }
 
-// names are those of a lock: for callers, and in Redis with its companion keys.
+// names has the names of a lock: for callers, and in Redis with those of its companion keys.
 type names struct {
 	key  string // as the caller named it, without the prefix
 	lock string // in Redis, with the prefix
 	at   words
 }
 
-// words are the names as words of commands, which are strings. Those that the strategy has none
-// of are nil. They are made when something is to be sent: most callers of a hot key send nothing.
+// words has the names in Redis as words of commands, which are strings. A word is nil if the strategy
+// has no such key. They are made when something is to be sent: most callers of a hot key send
+// nothing.
 type words struct {
 	key    any
 	fences any // the register or counter of its fences
@@ -92,9 +93,9 @@ type identity struct {
 	tokenOps  *tokenOps    // the order of the commands of the token, with Redlock
 	abandoned *atomic.Bool // to acquire: nobody waits for the lock any more
 
-	// Until then an earlier send of an acquire with the token may be carried out; 0: none is. A
-	// release that it overtakes finds the key gone, so that is sent once more. A quorum knows that
-	// of each node.
+	// resentUntil is until when an earlier send of an acquire with the token may be carried out; 0:
+	// there was none. A release may run before that send, so it is sent once more. A quorum knows
+	// this of each node.
 	resentUntil clock.Mono
 }
 
@@ -105,7 +106,7 @@ type params struct {
 
 	// To acquire, extend or adopt.
 	ttl   time.Duration
-	ttlMS any // the same in ms, as a word: see words
+	ttlMS any // ttl in ms, as a word: see words
 
 	*queueing            // to acquire or release; nil: it leaves the queue alone
 	cfg       *config    // to acquire or adopt
@@ -117,7 +118,7 @@ type params struct {
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 
-// queueing is what an operation does with the queue. What is empty does not count.
+// queueing is what an operation does with the queue. Empty fields do not count.
 type queueing struct {
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out
 	next   string        // to release: the entry of the line of the releaser, to put into the queue
@@ -131,8 +132,7 @@ func (p *params) queue() *queueing { return cmp.Or(p.queueing, &noQueueing) }
 
 var noQueueing queueing
 
-// restoring is for a node of a quorum that has lost the lock. It restores the lock for ms, with its
-// fence.
+// restoring has a node of a quorum that has lost the lock restore it for ms, with its fence.
 type restoring struct {
 	fence uint64
 	ms    int64 // 0: it does not
@@ -193,7 +193,7 @@ func newSingle(client redis.UniversalClient) single {
 
 func (s *single) trouble(_ op, _ *params, since time.Duration) error { return silence(s.node, since) }
 
-// silence returns why a node has not answered since a time.
+// silence returns why a node has not answered for a time.
 func silence(n *node.Node, since time.Duration) error {
 	_, trouble := n.Health()
 	return &node.NoReply{Within: since.Round(time.Millisecond), Last: trouble}

@@ -11,16 +11,16 @@ import (
 	"github.com/redlatch/redlatch/internal/line"
 )
 
-// news is a refusal of a call that waits, after a number of attempts.
+// news is a refusal for a call that waits, after a number of attempts.
 type news struct {
 	err      error
 	attempts int
 }
 
-// refusals has room for one.
+// refusals has room for the newest one.
 type refusals chan news
 
-// replace sends n in place of what was not received.
+// replace sends n in place of one that was not received.
 func (c refusals) replace(n news) {
 	for {
 		select {
@@ -215,8 +215,8 @@ func (r *request) take() (lock *Lock, err error) {
 	return lock, r.err
 }
 
-// yield has this process leave a key alone for a while, up to longest: others want it, and would
-// never find it free otherwise.
+// yield has this process leave a key to others for a while, up to longest. Otherwise they would never
+// find it free.
 func (e *engine) yield(key string, longest time.Duration) {
 	e.yielding.note(key, longest-rand.N(longest/2+1))
 }

@@ -394,7 +394,6 @@ func TestSecondLockInOneCallIsRefused(t *testing.T) {
 	})
 }
 
-// TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose
 // TestWorkerThatWantsMaintenanceIsRefused: the write Locker excludes the permits of a semaphore, and
 // the reverse. With the ctx of the one, a call of the other could only wait for itself. On another
 // key, under another prefix, and once the lock has ended, it is served. Permits do not exclude each
@@ -438,6 +437,7 @@ func TestWorkerThatWantsMaintenanceIsRefused(t *testing.T) {
 	})
 }
 
+// TestLeaverLetsReadersBy: a writer that leaves the queue has kept them back, and so has one whose
 // process is silent.
 func TestLeaverLetsReadersBy(t *testing.T) {
 	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
