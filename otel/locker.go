@@ -27,9 +27,8 @@ import (
 // parent is the span in the ctx of the call that acquired the lock.
 //
 // If the lock is lost while the span in the ctx of the call that acquired it is recorded, that span
-// gets the event "lock lost". An
-// Extend that finds the loss has no span. An Extend or Unlock after the loss has none either. If
-// Unlock finds the loss, its span says so.
+// gets the event "lock lost". An Extend that finds the loss has no span. An Extend or Unlock after
+// the loss has none either. If Unlock finds the loss, its span says so.
 //
 // The arguments of a call go to l unchanged, except that the ctx contains the span and that the
 // options also have hooks that record spans. If a call fails, error.type and the status of its span

@@ -80,7 +80,7 @@ var waiting = struct {
 	by map[metric.MeterProvider]*ages
 }{by: make(map[metric.MeterProvider]*ages)}
 
-// waitingOf returns those of the meter provider of c, with the metric of the oldest.
+// waitingOf returns the calls that wait of the meter provider of c, and registers their metric.
 func waitingOf(c config, meter metric.Meter) (*ages, error) {
 	waiting.mu.Lock()
 	defer waiting.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// A kind is one of locks that a key can be, as its form in Redis tells.
+// A kind is what a key is, such as a lock or a semaphore, as its form in Redis shows.
 type kind struct {
 	name   string
 	locker func(client redis.UniversalClient, opts ...redlatch.Option) (redlatch.Locker, error)

@@ -16,7 +16,7 @@ import (
 const Channels = "redlatch:*"
 
 // A client is all that an inbox needs of the client of a user. Subscribe may block, and call hooks
-// of the user. Of a client that has Options, they name the database.
+// of the user. If the client has Options, they name the database.
 type client interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }

@@ -45,7 +45,7 @@ const (
 	lateAfter = 2 * wakeEvery
 
 	// mostHungUp is how often in a row a connection may be closed before SUBSCRIBE is confirmed,
-	// while commands work. A proxy does that which does not know the command.
+	// while commands work. A proxy that does not know SUBSCRIBE closes it.
 	mostHungUp = 3
 
 	// muteFor is how long PUBLISH counts as refused. Nothing says when Redis allows it again.

@@ -6,7 +6,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Config is what does not change while a lease lasts. Leases may share one.
+// Config has what does not change while a lease lasts. Leases may share one.
 type Config struct {
 	TTL     time.Duration // to which renewals extend the key
 	Asked   time.Duration // the TTL of the acquire

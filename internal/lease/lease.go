@@ -17,10 +17,10 @@ type Lease struct {
 	why     Why
 	flight  bool          // a renewal is in flight
 	dropped bool          // nobody had a handle at the newest Tick
-	claim   time.Duration // of a lock that was handed over, and is to be extended from it; else 0
-	seats   int           // those whose handles have not unlocked, beside the first
-	keep    clock.Mono    // until then others are kept out, since handles that have left asked for it
-	kept    clock.Mono    // until then Redis keeps them out, beside the lease
+	claim   time.Duration // of a lock that was handed over and not extended yet; else 0
+	seats   int           // whose handles have not unlocked, beside the first
+	keep    clock.Mono    // until when others are kept out, as handles that have left asked
+	kept    clock.Mono    // until when Redis keeps them out, beside the lease
 	granted clock.Instant // when the acquire was sent
 	opened  clock.Instant // when this process learned of the grant
 	served  clock.Instant // when the newest handle got the lock
@@ -31,9 +31,9 @@ type Lease struct {
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
-// Begin begins the lease of a request that was sent at start and answered before now. A length that
-// is shorter than that of Asked is a claim. The lease is renewed, or checked, after the time check
-// at the latest, unless that is 0.
+// Begin begins the lease of a request that was sent at start and answered before now. If length is
+// shorter than Asked makes it, it is a claim. Unless check is 0, the lease is renewed or checked after
+// that time at the latest.
 func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
 	l.granted, l.start, l.opened, l.served = start, start, now, now
 	l.prolong(start, length)
@@ -61,8 +61,8 @@ func (l *Lease) prolong(start clock.Instant, length time.Duration) {
 	}
 }
 
-// renew notes that a renewal was sent at start. However long the lease lasts then, it is renewed
-// soon again, so that a deleted key is noticed.
+// renew notes that a renewal was sent at start. However long the lease lasts, the next renewal comes
+// soon, so that a deleted key is noticed.
 func (l *Lease) renew(start clock.Instant) {
 	l.renewed, l.renewAt = start, 0
 	if l.Renews {
@@ -132,8 +132,8 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 // Until returns the end of the lease.
 func (l *Lease) Until() clock.Mono { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says
-// whether the handle is in use. The first Tick comes half-way to the renewal.
+// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says that
+// a handle is in use. The first Tick comes half-way to the renewal.
 func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
@@ -166,7 +166,7 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 
 // Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The
 // timeout is a part of what is left, so that several attempts fit. A claim is short, so its
-// extension gets all that is left of that, also if a caller has extended the lease meanwhile: Unlock
+// extension gets the rest of the claim, even if a caller has extended the lease meanwhile: Unlock
 // waits for it.
 func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
@@ -190,10 +190,10 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	return x
 }
 
-// Extended notes the outcome of an extension, which came before now: err is nil if it was done, and
-// gone is set if the token does not hold the key. Otherwise the outcome is unknown, the lease stays
-// as it was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether
-// the lease goes on.
+// Extended notes the outcome of an extension, which came before now. err is nil if it was done. gone
+// says that the token does not hold the key. Otherwise the outcome is unknown, the lease stays as it
+// was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether the
+// lease goes on.
 func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
 	if l.why != None {
 		return false
@@ -236,9 +236,9 @@ func (l *Lease) Join(now clock.Instant) bool {
 	return true
 }
 
-// Unlock ends the handle of a seat, and says how to go on. Everybody else is kept out for the time
-// after, and for the rest of MinHold. That is counted from the newest grant that this process has
-// learned of, on the slower clock. keep is that time in whole milliseconds.
+// Unlock ends the handle of a seat, and says how to go on. Others are kept out for the time after,
+// and for the rest of MinHold, which counts from the newest grant that this process has learned of,
+// on the slower clock. keep is that time in whole milliseconds.
 //
 // The key is given back once: by the last handle to leave a lease that is held, or by the first
 // after a loss.

@@ -13,9 +13,9 @@ type Caller[T any] struct {
 	Of       T
 	Since    clock.Mono // when its call began
 	Deadline clock.Mono // when its ctx ends; 0: never
-	Refused  bool       // an attempt of its own has shown it another owner
+	Refused  bool       // it has seen another owner in an attempt of its own
 	Tell     bool       // it has a hook for the first refusal
-	Follows  bool       // it has a hook for another holder since. Not where a key can have several
+	Follows  bool       // it has a hook for each new holder. False if a key can have several
 
 	in         bool
 	number     uint64 // grows in the order of arrival

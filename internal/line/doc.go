@@ -21,7 +21,8 @@
 //	Idle     Nobody waits. Redis has nothing of the line but what a Give under way removes.
 //	Asking   Exactly one acquire is under way. Its outcome is the only event that ends the state,
 //	         even if nobody waits any more.
-//	Waiting  Somebody waits. Redis may hand the key to the token at any moment, and a look is planned.
+//	Waiting  Somebody waits. Redis may hand the key to the token at any moment. A look is planned, unless
+//	         its answer would find everybody gone.
 //	Holding  This process holds the key by the token, for the caller that was served last.
 //
 // A line queues or polls, as the shell says with each event. One that polls waits between a turn and
@@ -67,8 +68,8 @@
 //     with Late.
 //  6. Have one timer for a line. Each Look sets it anew, and it calls Due.
 //  7. Call Lost when the lease ends by itself, and Unlock when its holder gives it back: one of
-//     them, once. Who held a lease that was lost releases the key when it notices. If callers share
-//     a token, one of them gives it back: internal/lease says which.
+//     them, once. The holder of a lost lease releases the key when it notices. If callers share a
+//     token, one of them gives it back: internal/lease says which.
 //  8. Wait in the caller's goroutine for Serve, for Fail and for the end of ctx. If ctx ends first,
 //     call Leave. If Leave reports false, take what was served. The error is made of [News].
 //  9. Run hooks, and whatever may block, without the mutex.

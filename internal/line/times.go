@@ -67,8 +67,8 @@ func eager(moves, stays int, shortest, longest time.Duration) time.Duration {
 	return min(max(4*(longest/(4+time.Duration(moves))), shortest)<<min(stays/16, 4), longest)
 }
 
-// A line that polls rests after a turn. The rest is doubled when the line found the key taken, and
-// halved when it found it free.
+// doubled returns the next pause of a polling line that found the key taken. Such a line pauses after
+// a turn, before it asks again. eased returns the next pause of one that found the key free.
 func doubled(rest, shortest, longest time.Duration) time.Duration {
 	return min(max(2*rest, shortest), longest)
 }

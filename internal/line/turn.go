@@ -15,7 +15,7 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 		}
 		m.token = token[A]{} // the permit has it
 		return m.idle(out)
-	// Its fence may be older than the call, and others have newer ones.
+	// The fence of the grant may be older than the call, and others have newer ones.
 	case m.Shares && m.callers.head.number > m.askedFor:
 		return m.replace(f, false, out)
 	case m.Shares:
@@ -74,8 +74,8 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	return m.tell(out)
 }
 
-// missed has the channel opened anew if the entry was in the queue, and was not there any more: it
-// was skipped, or has lost a claim.
+// missed has the channel opened anew if the entry was in the queue and has gone: it was skipped, or
+// has lost a claim.
 func (m *Machine[T, A]) missed(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
 	if fresh && m.token.seen > 0 && f.Listens {
 		out = append(out, Effect[T, A]{Kind: Missed, At: m.token.seen})

@@ -26,12 +26,13 @@ type Call struct {
 	// Urgent sends the call before others.
 	Urgent bool
 
-	// Insists makes the node go on to send the call for a minute if it was not carried out within
-	// the timeout. Nobody gets the reply to that.
+	// Insists makes the node send the call again for a minute if it was not carried out within the
+	// timeout. Nobody gets the replies to these sends.
 	Insists bool
 
-	// Again is when a call that insists is sent once more, although it has ended before: what it must
-	// follow may be carried out until then. 0: it is not. Nobody gets the reply to that.
+	// Again is when a call that insists is sent once more, even if it was carried out: until then an
+	// earlier command, which it must follow, may be carried out. 0: there is none. Nobody gets the
+	// reply to that send.
 	Again clock.Mono
 
 	// Abandoned says that nobody waits for the outcome any more. A call that has failed is not sent
@@ -58,7 +59,7 @@ type Call struct {
 	// Guarded by Node.mu.
 	times
 	place
-	batch *batch // that it is in; nil: it waits, or has ended
+	batch *batch // the one that it is in; nil: it waits, or has ended
 	earlier
 	reply Reply
 
@@ -89,18 +90,18 @@ type command struct {
 // earlier is what is known of the sends before.
 type earlier struct {
 	sent    bool          // there was one
-	resent  bool          // one other than that under way may have been carried out
-	parked  bool          // it was parked before that under way
-	refused bool          // the newest has failed
-	sick    bool          // the newest has failed for a reason that is about the whole server
-	pause   time.Duration // before the last one
+	resent  bool          // a send other than the one under way may have been carried out
+	parked  bool          // the call was parked before the send under way
+	refused bool          // the newest send failed
+	sick    bool          // the newest send failed for a reason that is about the whole server
+	pause   time.Duration // before the newest send
 	trouble error         // why the call was last resent, or parked
-	clock   clockOffset   // of the server that has refused one which came too late, if there are several servers
+	clock   clockOffset   // if there are several servers: of the one that refused a send which came too late
 }
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it
-// was not. An answer of the server, see [Answered], says so itself. After any other error the
-// outcome is unknown.
+// was not. It may also be an answer of the server, see [Answered]. After any other error the outcome
+// is unknown.
 type Reply struct {
 	Value  any // nil for a nil reply
 	Err    error
@@ -111,8 +112,8 @@ type Reply struct {
 // calls are used again. With 256 goroutines that saves a sixth of the CPU of a lock.
 var calls = sync.Pool{New: func() any { return new(Call) }}
 
-// useAgain puts back a call that has ended with the reply to its only send: nothing refers to it any
-// more but the batch that has returned. An item of that knows how often the call was used.
+// useAgain puts back a call that has ended with the reply to its only send. Only the batch that has
+// returned still refers to it, and the item there knows how often the call was used.
 func (c *Call) useAgain() {
 	if c.reply.Err == nil && !c.reply.Resent {
 		*c = Call{uses: c.uses + 1}

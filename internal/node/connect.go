@@ -5,17 +5,18 @@ import "github.com/redis/go-redis/v9"
 // A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's
 // slots need network calls. Their ctx is that of the batch, which ends with its calls, so go-redis
 // would give each such connection up, and no call would ever succeed. So when a call has been under
-// way for half of its timeout, the node sends a script that does nothing, on the same way, with a
+// way for half of its timeout, the node sends a script that does nothing to the same server, with a
 // ctx that does not end. go-redis then opens a connection, unless one is free, and keeps it for
-// later calls. Nothing else is sent on it. There is at most one such batch at a time, which counts
-// as one whose courier was written off.
+// later calls. There is at most one such batch at a time. It counts as one whose courier was written
+// off.
 
-// A call that has ended is not sent on it: go-redis gives up what its ctx no longer wants. It sends
-// one all the same if OnConnect ignores its ctx. That is as if the network were slow: what creates
-// something is refused then, and what releases or extends compares the token.
+// A call that has ended is not sent on the new connection, since its ctx has ended. If OnConnect
+// ignores its ctx, go-redis sends the call all the same. That is as if the network were slow: a
+// command that creates something is refused then, and one that releases or extends compares the
+// token.
 
-// connectLocked sends a script that does nothing on the way of c, which is in a batch, unless one is
-// under way.
+// connectLocked sends a script that does nothing to the server of c, which is in a batch, unless one
+// is under way.
 func (n *Node) connectLocked(c *Call) {
 	if n.connects != nil || n.writtenOff >= n.mostWrittenOff {
 		return

@@ -23,7 +23,7 @@ type batch struct {
 	done            chan struct{} // nil: it does not end
 
 	// Guarded by Node.mu.
-	left, end  clock.Mono // end is the last deadline of its calls
+	left, end  clock.Mono // when it left, and the last deadline of its calls
 	ended      bool       // done is closed
 	live       int        // calls that have neither ended nor left it
 	writtenOff bool
@@ -33,7 +33,7 @@ type batch struct {
 // field of the call without Node.mu, since the call may have left the batch.
 type item struct {
 	call      *Call
-	use       uint64 // of the call. Only that is its own
+	use       uint64 // of the call. A later use of the call is not for this item
 	cmd, then *redis.Cmd
 }
 

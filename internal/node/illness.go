@@ -8,16 +8,16 @@ import (
 
 const (
 	firstPause  = 4 * time.Millisecond   // before a resend; doubles, with jitter
-	callPause   = 64 * time.Millisecond  // up to that for one call that somebody waits for
-	waitedPause = 100 * time.Millisecond // up to that for all calls, while somebody waits for one
-	lastPause   = time.Second            // up to those while nobody does
+	callPause   = 64 * time.Millisecond  // the longest before a resend of a call that somebody waits for
+	waitedPause = 100 * time.Millisecond // the longest between rounds while somebody waits for a call
+	lastPause   = time.Second            // the longest of both while nobody does
 
-	recently = time.Second   // how long a call that gets through says that others of its kind do
+	recently = time.Second   // for so long a call that gets through shows that others of its kind do
 	goesOn   = 2 * lastPause // failures that are less than this apart are of one illness
 
 	roundMost  = 16                   // calls that leave in one round, while the server is well
 	roundEvery = 4 * time.Millisecond // for each of them, until the next round: at most 250 resends a second
-	followers  = 4                    // parked calls that follow one that was carried out
+	followers  = 4                    // parked calls that leave when one was carried out
 )
 
 // An illness decides when calls are sent to a server that fails. It reads no clock, and knows no
@@ -25,9 +25,9 @@ const (
 //
 // A call that has failed is parked, and leaves in a round. If the failure is about the whole
 // server, the server is ill: few calls leave in each round, and the pause between rounds doubles.
-// New calls are parked, too, except those of a kind that gets through: one of it was carried out
-// since the server fell ill, and recently. So reads go on while writes are refused, and keys behind
-// a proxy go on while one of its servers is away.
+// New calls are parked, too, unless a call of their kind was carried out since the server fell ill,
+// and recently. So reads go on while writes are refused, and keys behind a proxy go on while one of
+// its servers is away.
 //
 // A server is well again when it carries out a call that it has refused, or if nothing is parked.
 // If it fails again soon, the illness goes on as it was.
@@ -79,7 +79,7 @@ func (i *illness) parks(k kind, now clock.Mono) bool {
 	return i.ill && (i.through[k] <= i.since || now.Sub(i.through[k]) > recently)
 }
 
-// hasten is called when a call is parked that somebody waits for.
+// hasten brings the next round forward: a call was parked that somebody waits for.
 func (i *illness) hasten() {
 	if i.ill {
 		i.round = min(i.round, i.last.Add(waitedPause))

@@ -51,7 +51,7 @@ type Node struct {
 	run func() // the method courier; a variable saves an allocation at each start
 
 	mu         sync.Mutex // guards the fields below and the lower part of every Call
-	mail       queues     // the mailbox: the calls to send. It uses two ranks
+	mail       queues     // the mailbox: the calls to send, in two of the ranks
 	busy       int        // couriers at work
 	width      width      // how many couriers are of use
 	writtenOff int        // couriers
@@ -83,8 +83,8 @@ type health struct {
 	trouble  error      // why a call was last resent; nil after an answer
 }
 
-// New returns a node for the client c. Calls on a *[redis.Client] travel in batches. Any other client may
-// have several servers, so each call travels alone.
+// New returns a node for the client c. Calls on a *[redis.Client] travel in batches. Any other client
+// may have several servers, so each call travels alone.
 func New(c client) *Node {
 	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}

@@ -14,7 +14,7 @@ type park struct {
 	why     error // the newest failure that was about the whole server
 }
 
-// retryLocked has c sent again, which has failed with err.
+// retryLocked has c, which has failed with err, sent again.
 func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
 	c.trouble, n.trouble = err, err
 	n.Trouble(err)
@@ -83,8 +83,8 @@ func (n *Node) followLocked() {
 	}
 }
 
-// unparkLocked sends a parked call, or ends it if it is abandoned: an acquire would take the key,
-// for a moment, from those who wait.
+// unparkLocked sends a parked call, or ends it if it is abandoned: an abandoned acquire would take the
+// key, for a moment, from those who wait.
 func (n *Node) unparkLocked(c *Call) (sent bool) {
 	c.leave()
 	if c.Abandoned != nil && c.Abandoned.Load() {

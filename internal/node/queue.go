@@ -3,7 +3,7 @@ package node
 // A queue is a doubly linked list of calls, so that a call that ends leaves it at once.
 type queue struct{ first, last *Call }
 
-// A place is the one of a call in a queue.
+// A place is the place of a call in a queue.
 type place struct {
 	in         *queue // nil: the call is in no queue
 	prev, next *Call
@@ -42,7 +42,8 @@ func (c *Call) leave() {
 // queues has a queue for each rank. Calls of a lower rank go first.
 type queues [ranks]queue
 
-// The ranks. Among what has failed, what nobody waits for goes before new locks: it gives some back.
+// The ranks. Of the calls that have failed, those that nobody waits for go before new locks: they give
+// some back.
 const (
 	newKeeps = iota
 	newGives

@@ -14,9 +14,9 @@ const (
 	mostRepeats = 10_000      // at once. What they would release ends with its TTL
 )
 
-// repeatLocked posts a call once more that ends now, after a pause, if it insists. The node gives
-// up after a minute, or if there are too many. What the repeat creates or keeps counts from the
-// first call. The repeat keeps nothing of the caller.
+// repeatLocked posts a call that ends now once more, after a pause, if it insists. The node gives up
+// after a minute, or if there are too many. The times of what the repeat creates or keeps count from
+// the first call. The repeat keeps nothing of the caller.
 func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
 	first := c.insistUntil == 0
 	until := cmp.Or(c.insistUntil, now.Add(insistFor))

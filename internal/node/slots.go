@@ -6,10 +6,10 @@ import (
 )
 
 // Slots has the client of a Redis Cluster ask again which server has which slot. go-redis does so
-// once a minute, and when a server answers that it has not. A dead server answers nothing, so its
-// slots would be missed for a minute, though a replica has them after some seconds. Any other
-// client finds its server by itself: that of Sentinels asks them each time it connects, and a Ring
-// has its own probes.
+// once a minute, and when a server answers that it does not have a slot. A dead server answers
+// nothing, so its slots would be missed for a minute, though a replica has them after some seconds.
+// Any other client finds its server by itself: a client of Sentinels asks them each time it connects,
+// and a Ring has its own probes.
 type Slots struct {
 	client reloader // nil: any other client
 	last   time.Time
