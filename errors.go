@@ -27,10 +27,10 @@ var (
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
 	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer,
-	// could not be reached, or answered anything but a known mistake. So the errors of proxies, of
-	// the client and of its hooks are among them. Try again later. The outcome of the operation is
-	// unknown, unless the error also matches another of these variables. The error matches that of
-	// a context only if the ctx of the call has ended.
+	// could not be reached, or returned an error that is not a known mistake of the caller. Errors of
+	// proxies, of the client and of its hooks match, too. Try again later. The outcome of the
+	// operation is unknown, unless the error also matches another of these variables. The error
+	// matches [context.DeadlineExceeded] or [context.Canceled] only if the ctx of the call has ended.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted
@@ -283,8 +283,8 @@ func (e *QuorumError) answers() string {
 }
 
 // Unwrap returns the one sentinel that the error matches. The error does not match those of single
-// nodes: [ErrNotAcquired] of one node does not mean that the lock is held. Of an error that another
-// package made, it is the one that so many nodes have answered that the others are no quorum, or
+// nodes: [ErrNotAcquired] of one node does not mean that the lock is held. If another package made
+// the error, the sentinel is the one that so many nodes answered that the others are no quorum, or
 // else [ErrNoQuorum].
 func (e *QuorumError) Unwrap() error {
 	if e.err != nil {

@@ -14,9 +14,9 @@ import (
 // noticed the event, so it must return quickly. It may run after Done was closed or Unlock has
 // returned, and after Acquired of the next lock.
 //
-// ctx is that of the call of a [Locker] or a [Lock] that an event is about, for its values: it may
-// have ended. It is [context.Background] where there is no such call, as in a renewal, or where the
-// call has no ctx, as [Lock.Err]. Do not keep it.
+// ctx is the ctx of the call that the event is about, for its values: it may have ended. It is
+// [context.Background] if there is no such call, as in a renewal, or if the call has no ctx, as
+// [Lock.Err]. Do not keep it.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
 	Acquired func(context.Context, Event)
@@ -29,8 +29,8 @@ type Hooks struct {
 	// newest refusal. A holder that holds the key only between two looks is not reported. It is
 	// never called where a key can have several holders, and with [NewLegacySetNX].
 	Moved func(context.Context, Event)
-	// Renewed reports that a renewal or Extend succeeded. Of readers that share a permit, one hears
-	// of its renewals.
+	// Renewed reports that a renewal or Extend succeeded. If readers share a permit, only the hooks
+	// of one of them report its renewals.
 	Renewed func(context.Context, Event)
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A
 	// renewal is retried.
@@ -68,8 +68,8 @@ type Event struct {
 	// Attempts counts the acquisition attempts since the call, by its line, in [Hooks.Acquired],
 	// [Hooks.Waiting], [Hooks.Moved] and [Hooks.Trouble]. It is 0 for [Locker.Adopt].
 	Attempts int
-	// Elapsed is the time since the call, until the call has the lock: until [Hooks.Acquired]. Then
-	// it is the time since the grant.
+	// Elapsed is the time since the call, up to [Hooks.Acquired]. Afterwards it is the time since the
+	// grant.
 	Elapsed time.Duration
 	// Took is the round trip in [Hooks.Renewed], [Hooks.RenewFailed] and [Hooks.Released], and in
 	// [Hooks.Lost] if Unlock noticed it; 0: none.

@@ -22,9 +22,8 @@
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches
 // [ErrNotAcquired], [ErrLost], [ErrReleased], [ErrNotReplicated] or [ErrInvalid], the operation had no
 // effect, unless the documentation of that variable says otherwise. After any other error, such as
-// [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. After [Do], [TryDo],
-// [DoAll] and [TryDoAll] have called fn, the only error of these that they add to that of fn is
-// [ErrLost].
+// [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. Once [Do], [TryDo],
+// [DoAll] and [TryDoAll] have called fn, they return its error, and add none of these but [ErrLost].
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
 // key held for longer than its TTL.
@@ -66,16 +65,16 @@ import (
 // lock several keys, one after the other and in different orders, can wait for each other for ever:
 // use [DoAll].
 //
-// Share one Locker in a process, also among tenants: give their keys prefixes. While calls of Lock
-// wait, a Locker has a goroutine and a connection of its own for its subscription, which a thousand
-// Lockers have a thousand times. The callers of one Locker that wait for one key stand in a line:
-// the Locker asks Redis once for all of them, and serves them one after the other. With
-// [NewSemaphore] they stand in up to 16 lines, and the readers of [NewReadWrite] are served
-// together. A Locker that nobody waits with costs nothing in Redis. It has no Close method: its
-// subscription ends by itself within two seconds after the last waiter has left, so a test that
-// looks for leaks sleeps for that time first. Close the client after the last Unlock. Later
-// versions may add methods to this interface, so a type that wraps a Locker should embed it. For
-// [Forget] and [NewMigration], it should also have a method Unwrap() Locker.
+// Share one Locker in a process, also among tenants: give their keys prefixes. While callers wait,
+// each Locker keeps one goroutine and one connection for its subscription. A thousand Lockers keep a
+// thousand of each. The callers of one Locker that wait for one key stand in a line: the Locker asks
+// Redis once for all of them, and serves them one after the other. With [NewSemaphore] they stand in
+// up to 16 lines, and the readers of [NewReadWrite] are served together. While nobody waits, a Locker
+// costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds
+// after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close
+// the client after the last Unlock. Later versions may add methods to this interface, so a type that
+// wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
+// Unwrap() Locker.
 //
 // A fake cannot make a [Lock] that is held. So let it embed a Locker of package redlatchtest, whose
 // methods grant locks and lose them, and return errors of its own, such as a [HeldError].
@@ -266,9 +265,9 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
-// bounds the call, and for two seconds after a hand-over the reply to the first extension, which it
-// waits for. From the moment Unlock is called, the lock has ended, and Err returns [ErrReleased]
-// unless the lock had already been lost.
+// bounds the call. Right after a hand-over, Unlock also waits for the reply to the first extension,
+// for 2 s at most. From the moment Unlock is called, the lock has ended, and Err returns
+// [ErrReleased] unless the lock had already been lost.
 //
 // The error is [ErrLost] or [ErrMaxHold] if the lock had ended before; the next owner's key is
 // untouched. A second call returns [ErrReleased]. After any other error, such as [ErrUnavailable], the

@@ -18,8 +18,8 @@ import (
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. Token, Fence and
-// what Inspect reports are those of to, if the key is held on both sides. The fences of the two
+// A lock ends when either side does, and the other side is not renewed any more. If the key is held
+// on both sides, Token, Fence and the answer of Inspect are those of to. The fences of the two
 // sides have no common order: a resource should not compare them while any process is still in the
 // first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused. Adopt
 // fails with [errors.ErrUnsupported], since one token cannot prove two locks. The time of

@@ -237,9 +237,9 @@ func waitingSince(began time.Time) Option {
 // [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or
 // PUBLISH, if all of them have very little time left, and after an error. The first in a queue also
 // polls if the holder is a client of another library. A pause is cut short if the holder's lease
-// ends earlier, or if the key often changes hands. A Locker that polls also pauses, for longest at
-// most, before it asks again for a key that it has released, if others want it or if it has more
-// callers in its line.
+// ends earlier, or if the key often changes hands. After releasing a key that others want, or for
+// which more of its own callers wait, a polling Locker waits up to longest before it asks for that key
+// again.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {

@@ -62,7 +62,7 @@ type Status struct {
 	Queue   []Waiter
 	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
 	// Holding has the holders of a semaphore or of a read-write lock, the earliest first, and 100 at
-	// most. It is nil for any other lock. Holders counts permits that are kept, too, which it has not.
+	// most. It is nil for any other lock. It has no permits that are kept, which Holders counts, too.
 	Holding []Holder
 }
 
@@ -79,8 +79,8 @@ type Holder struct {
 	Writes bool          // it is a writer of [NewReadWrite], and the only holder
 }
 
-// A Waiter is a line in the queue for a key. That of a process that has died may stay until it
-// would be served.
+// A Waiter is a line in the queue for a key. The line of a process that has died may stay until its
+// turn comes.
 type Waiter struct {
 	Owner  string        // see [WithOwner]
 	Waited time.Duration // so far, by its first caller
