@@ -106,7 +106,7 @@ func (l *lease) conclude(by caller) error {
 	}
 	l.mu.Unlock()
 	if l.attempt.engine.reads {
-		l.closeTo()
+		l.close()
 	}
 	if why == core.Unlocked {
 		return err

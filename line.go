@@ -100,7 +100,7 @@ func (w *keyLine) finish(m *moment, out []effect) {
 		w.newest.nobodyWaits.Store(w.machine.Head() == nil)
 	}
 	if w.machine.State() == line.Idle {
-		w.restLocked()
+		w.forgetLocked()
 	}
 	w.engine.lines.mu.Unlock()
 	for i := range out {
@@ -162,8 +162,8 @@ func (w *keyLine) newLocked(a *attempt) {
 	w.newest = a
 }
 
-// restLocked forgets a line that is idle.
-func (w *keyLine) restLocked() {
+// forgetLocked forgets a line that is idle.
+func (w *keyLine) forgetLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
 	}

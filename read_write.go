@@ -100,8 +100,8 @@ func (l *lease) open() {
 	}
 }
 
-// closeTo keeps readers from joining a lease that has ended.
-func (l *lease) closeTo() {
+// close keeps readers from joining a lease that has ended.
+func (l *lease) close() {
 	o := &l.attempt.engine.open
 	o.mu.Lock()
 	defer o.mu.Unlock()

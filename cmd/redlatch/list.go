@@ -165,8 +165,8 @@ func (f *listFlags) scanner(begin time.Time) *scanner {
 var glob = strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`, `\`, `\\`)
 
 const (
-	inspectors = 32              // how many keys are inspected at a time
-	patience   = 4 * time.Second // for a reply, also of status: the machine may be busy
+	inspectors   = 32              // how many keys are inspected at a time
+	replyTimeout = 4 * time.Second // for a reply, also of status: the machine may be busy
 )
 
 // inspect asks who holds the keys that a scan of client has found.
@@ -175,7 +175,7 @@ func (f *listFlags) inspect(
 ) (all []listed, err error) {
 	lockers := make(map[*kind]redlatch.Locker)
 	for _, k := range []*kind{plainKind, legacyKind, sharedKind} {
-		if lockers[k], err = k.locker(client, redlatch.WithOpTimeout(patience)); err != nil {
+		if lockers[k], err = k.locker(client, redlatch.WithOpTimeout(replyTimeout)); err != nil {
 			return nil, err
 		}
 	}

@@ -42,7 +42,7 @@ func status(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	c, err := f.connect("status", redlatch.WithOpTimeout(patience))
+	c, err := f.connect("status", redlatch.WithOpTimeout(replyTimeout))
 	if err != nil {
 		return exitUsage, err
 	}

@@ -18,9 +18,9 @@ type Config struct {
 }
 
 const (
-	claimLasts = 20 * time.Millisecond // a claim is extended then. Shorter holds save the command
-	patience   = 50 * time.Millisecond // the shortest timeout of an extension
-	passLasts  = time.Millisecond      // a Tick between two handles comes again then
+	claimLasts   = 20 * time.Millisecond // a claim is extended then. Shorter holds save the command
+	leastTimeout = 50 * time.Millisecond // the shortest timeout of an extension
+	passLasts    = time.Millisecond      // a Tick between two handles comes again then
 
 	joinLasts = 5 * time.Millisecond // other handles may join a lease for this time
 	joinShare = 100                  // and for this part of the TTL

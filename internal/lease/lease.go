@@ -170,11 +170,11 @@ func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
 // waits for it.
 func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
-	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, patience))}
+	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
 	switch {
 	case !x.Renewal:
 	case l.claim > 0:
-		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(min(left, l.claim), patience)
+		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(min(left, l.claim), leastTimeout)
 	case l.Renews:
 		x.TTL = l.TTL
 	default:
