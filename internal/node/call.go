@@ -58,7 +58,7 @@ type Call struct {
 
 	// Guarded by Node.mu.
 	times
-	place
+	links
 	batch *batch // the one that it is in; nil: it waits, or has ended
 	earlier
 	reply Reply

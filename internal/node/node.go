@@ -239,7 +239,7 @@ func (n *Node) unlock() {
 	n.mu.Unlock()
 	for c != nil {
 		ended := c
-		c, ended.place = c.next, place{}
+		c, ended.links = c.next, links{}
 		if ended.Done != nil {
 			ended.Done(ended.reply)
 		}

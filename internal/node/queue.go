@@ -3,15 +3,15 @@ package node
 // A queue is a doubly linked list of calls, so that a call that ends leaves it at once.
 type queue struct{ first, last *Call }
 
-// A place is the place of a call in a queue.
-type place struct {
+// links are the place of a call in a queue.
+type links struct {
 	in         *queue // nil: the call is in no queue
 	prev, next *Call
 }
 
 // put adds c at the end.
 func (q *queue) put(c *Call) {
-	c.place = place{in: q, prev: q.last}
+	c.links = links{in: q, prev: q.last}
 	if q.last == nil {
 		q.first = c
 	} else {
@@ -36,7 +36,7 @@ func (c *Call) leave() {
 	} else {
 		c.next.prev = c.prev
 	}
-	c.place = place{}
+	c.links = links{}
 }
 
 // queues has a queue for each rank. Calls of a lower rank go first.

@@ -37,12 +37,13 @@ type Effect struct {
 //	no operation that creates begins after a release was asked for
 //	no release is sent to a node that has surely not set the key
 type Token struct {
-	nodes   []place
+	nodes   []presence
 	need    int // a quorum
 	release *Op // the newest operation that releases the token
 }
 
-type place struct {
+// A presence is what a node may have of the token.
+type presence struct {
 	creating bool // a command is under way that may set the key
 	resent   bool // a command whose answer came too late to count may have set the key
 	absent   bool // no answered command has set the key
@@ -50,14 +51,14 @@ type place struct {
 }
 
 // New returns the Token of a fresh token on n nodes.
-func New(n int) Token { return Token{nodes: make([]place, n), need: n/2 + 1} }
+func New(n int) Token { return Token{nodes: make([]presence, n), need: n/2 + 1} }
 
 // Begin begins o, an operation. silent has a bit for each node that did not answer its last command
 // in time. While a command is under way that creates, Restore is Extend, so that no extension
 // counts what another one has restored. After a release was asked for, any other operation finishes
 // at once.
 func (t *Token) Begin(o *Op, step Step, silent uint64, out []Effect) []Effect {
-	if step == Restore && slices.ContainsFunc(t.nodes, func(p place) bool { return p.creating }) {
+	if step == Restore && slices.ContainsFunc(t.nodes, func(p presence) bool { return p.creating }) {
 		step = Extend
 	}
 	*o = Op{Of: o.Of, token: t, step: step, nodes: make([]member, len(t.nodes))}
