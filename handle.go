@@ -33,7 +33,7 @@ type seat struct {
 	core     core.Seat
 	since    clock.Instant      // when its handle was granted the lock
 	hooks    *Hooks             // of the call that was granted it
-	young    *Lock              // while the lease is young, since weak pointers cost short locks too much
+	strong   *Lock              // while the lease is young, since weak pointers cost short locks too much
 	weak     weak.Pointer[Lock] // afterwards; nil once the caller has dropped the Lock
 	done     chan struct{}      // nil until the first call of Done
 	contexts map[context.Context]context.CancelCauseFunc
@@ -58,7 +58,7 @@ func (c caller) context() context.Context {
 
 // take gives the seat to the handle of k.
 func (s *seat) take(k *Lock, r *request, since clock.Instant) {
-	s.since, s.hooks, s.young = since, &r.cfg.hooks, k
+	s.since, s.hooks, s.strong = since, &r.cfg.hooks, k
 }
 
 // end ends what the handle of the seat has given out.
@@ -69,16 +69,16 @@ func (s *seat) end(err error) {
 	for _, cancel := range s.contexts {
 		cancel(err)
 	}
-	s.done, s.contexts, s.young = nil, nil, nil
+	s.done, s.contexts, s.strong = nil, nil, nil
 }
 
 // inUse reports whether the caller has the handle.
-func (s *seat) inUse() bool { return s.young != nil || s.weak.Value() != nil }
+func (s *seat) inUse() bool { return s.strong != nil || s.weak.Value() != nil }
 
 // weaken keeps only a weak pointer to the Lock.
 func (s *seat) weaken() {
-	if s.young != nil {
-		s.young, s.weak = nil, weak.Make(s.young)
+	if s.strong != nil {
+		s.strong, s.weak = nil, weak.Make(s.strong)
 	}
 }
 

@@ -43,7 +43,7 @@
 //  4. After any call, ask Ended. At the first reason, stop the timer and end what the handle has
 //     given out. Unless the reason is Unlocked, report the loss.
 //  5. After Pass, end what the handle has given out, and call Serve or NotPassed soon.
-//  6. Keep the handle of a young lease alive. Later, report whether it is kept: a lease whose
+//  6. Keep the handle of a young lease alive. Later, say whether it is in use: a lease whose
 //     handle was dropped is not renewed.
 //
 // # How it is shown

@@ -132,14 +132,14 @@ func (l *Lease) Left(now clock.Instant) time.Duration {
 // Until returns the end of the lease.
 func (l *Lease) Until() clock.Mono { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal or the end of the lease. kept says that
+// Next returns the time until the next Tick: for a renewal or the end of the lease. inUse says that
 // a handle is in use. The first Tick comes half-way to the renewal.
-func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
+func (l *Lease) Next(now clock.Instant, inUse bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
 	}
 	next := l.length - now.Since(l.start)
-	if l.flight || l.renewAt == 0 || !kept {
+	if l.flight || l.renewAt == 0 || !inUse {
 		return next
 	}
 	at := l.renewAt
@@ -150,14 +150,14 @@ func (l *Lease) Next(now clock.Instant, kept bool) time.Duration {
 }
 
 // Tick says that the time of Next has come. It reports whether to send a renewal.
-func (l *Lease) Tick(now clock.Instant, kept bool) (renew bool) {
+func (l *Lease) Tick(now clock.Instant, inUse bool) (renew bool) {
 	if l.phase == passing {
 		return false
 	}
-	l.dropped = !kept
+	l.dropped = !inUse
 	l.Judge(now)
 	l.Settle()
-	if l.phase != held || l.flight || l.renewAt == 0 || !kept || now.Since(l.renewed) < l.renewAt {
+	if l.phase != held || l.flight || l.renewAt == 0 || !inUse || now.Since(l.renewed) < l.renewAt {
 		return false
 	}
 	l.flight = true
