@@ -304,8 +304,8 @@ func WithGrace(d time.Duration) Option {
 
 // WithLimit sets the limit of a call of a [NewSemaphore] Locker in place of its own, such as that of a
 // tenant: the call is granted a permit while fewer than n are held. Callers with equal limits wait
-// in the same lines. n is from 1 to [math.MaxInt32]. Other Lockers refuse this option, and so do
-// constructors.
+// in the same lines. Adopt asks for no permit, so it ignores n. n is from 1 to [math.MaxInt32].
+// Other Lockers refuse this option, and so do constructors.
 func WithLimit(n int) Option {
 	return func(cfg *config) error {
 		if !validLimit(n) {

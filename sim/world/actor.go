@@ -76,7 +76,8 @@ func (w *world) ask(o plan.Op) judge.Ask {
 		opts = *o.Own
 	}
 	a := judge.Ask{
-		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone, Limit: max(cmp.Or(o.Limit, l.Limit), 1), TTL: opts.TTL,
+		Op: o.Number, What: string(o.Call), Owner: owner(o.Locker), Mode: judge.Alone,
+		Limit: max(cmp.Or(o.Limit, l.Limit), 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
 		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
 		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait,
