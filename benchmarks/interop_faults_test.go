@@ -16,7 +16,7 @@ import (
 )
 
 // These tests show what one lost reply and one cancelled ctx do to each library. The comparison in
-// the README rests on them.
+// docs/compare.md rests on them.
 
 // behindProxy is a scene whose libraries reach Redis through a proxy. Their scripts are loaded.
 func behindProxy(t *testing.T, p peer) (scene, *faultproxy.Proxy) {

@@ -16,6 +16,7 @@ const precision = 6
 type Histogram struct {
 	buckets [(64 - precision) << precision]uint32
 	count   uint64
+	sum     time.Duration
 	longest time.Duration
 }
 
@@ -24,6 +25,7 @@ func (h *Histogram) Add(d time.Duration) {
 	d = max(d, 0)
 	h.buckets[bucket(uint64(d))]++
 	h.count++
+	h.sum += d
 	h.longest = max(h.longest, d)
 }
 
@@ -33,11 +35,15 @@ func (h *Histogram) Merge(other *Histogram) {
 		h.buckets[i] += n
 	}
 	h.count += other.count
+	h.sum += other.sum
 	h.longest = max(h.longest, other.longest)
 }
 
 // Count returns how many durations were added.
 func (h *Histogram) Count() int { return int(h.count) }
+
+// Mean returns the mean of all durations, exactly, in seconds. It is NaN if there are none.
+func (h *Histogram) Mean() float64 { return h.sum.Seconds() / float64(h.count) }
 
 // Longest returns the longest duration, exactly.
 func (h *Histogram) Longest() time.Duration { return h.longest }

@@ -41,6 +41,7 @@ func TestQuantileIsWithinAHundredthOfTheTruth(t *testing.T) {
 	h.Merge(&rest)
 	require.Equal(t, 10_000, h.Count())
 	require.Equal(t, 370*time.Millisecond, h.Longest())
+	require.InDelta(t, 10_001.0/2*37e-6, h.Mean(), 1e-12)
 	for _, q := range []float64{0.001, 0.1, 0.5, 0.99, 1} {
 		want := q * 0.37
 		require.InDelta(t, want, h.Quantile(q), want/100, "quantile %v", q)
@@ -57,6 +58,7 @@ func TestHistogramTakesEveryDuration(t *testing.T) {
 	h.Add(-time.Second)
 	require.Zero(t, h.Quantile(0.5))
 	require.True(t, math.IsNaN(new(Histogram).Quantile(0.5)))
+	require.True(t, math.IsNaN(new(Histogram).Mean()))
 }
 
 func TestCommandsOfClientsAreDistinguishedFromThoseInScripts(t *testing.T) {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +18,7 @@ type chart struct {
 	unit              Unit
 	log               bool
 	least             float64 // a dashed line; 0: none
-	served            bool    // says how many were never served
+	served            bool    // says until when all were served, or how many never; in this order
 	readme            bool    // stands below the README's table
 }
 
@@ -39,25 +40,25 @@ const (
 	bar
 )
 
-var waits = []mark{{"median", "lock50", dot}, {"99 %", "lock99", ring}, {"longest", "granted", tick}}
+var served = []mark{{"served", "served", bar}}
 
-const waitsNote = "The waits that ended, on a logarithmic axis. Callers that were never served have none."
+const servedNote = "The share of the callers that got the key at least once, of all who lock, hold and unlock it in a loop"
 
 var charts = []chart{
 	{
 		file: "pairs-plain.svg", title: "Lock and unlock a free key, plain client: pairs a second",
 		section: "pairs", panels: cases("Plain client", "1 goroutine", "16 goroutines", "256 goroutines"),
-		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has a key of its own.",
+		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has its own key.",
 	},
 	{
 		file: "pairs-autopipeline.svg", title: "Lock and unlock a free key, AutoPipeline client: pairs a second",
 		section: "pairs", panels: cases("AutoPipeline client", "1 goroutine", "16 goroutines", "256 goroutines"),
-		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has a key of its own.",
+		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has its own key.",
 	},
 	{
 		file: "pairs-cpu.svg", title: "Lock and unlock a free key, plain client: client CPU a pair",
 		section: "pairs", panels: cases("Plain client", "1 goroutine", "16 goroutines", "256 goroutines"),
-		marks: []mark{{"CPU", "client", bar}}, unit: Seconds, note: "Each goroutine has a key of its own. CPU time of the whole client process.",
+		marks: []mark{{"CPU", "client", bar}}, unit: Seconds, note: "Each goroutine has its own key. CPU time of the whole client process.",
 	},
 	{
 		file: "hotkey-rate.svg", title: "One key, no hold: hand-offs a second", note: "Clients × goroutines, on a logarithmic axis.",
@@ -70,16 +71,16 @@ var charts = []chart{
 		marks: []mark{{"Jain", "jain", bar}}, unit: Index,
 	},
 	{
-		file: "hotkey-waits.svg", title: "One key, held for 5 ms: how long its callers wait", note: waitsNote,
-		section: "hotkey", marks: waits, unit: Seconds, log: true, served: true, readme: true,
+		file: "hotkey-served.svg", title: "One key, held for 5 ms: callers that get it", note: servedNote + ".",
+		section: "hotkey", marks: served, unit: Share, served: true, readme: true,
 		panels: []panel{
-			{"64 callers, a client each", "Held for 5 ms", "64×1"},
-			{"1,024 callers, 256 clients", "Held for 5 ms", "256×4"},
+			{"64 callers for 2 s, a client each", "Held for 5 ms", "64×1"},
+			{"1,024 callers for 7.7 s, 256 clients", "Held for 5 ms", "256×4"},
 		},
 	},
 	{
-		file: "hotkey-waits-no-hold.svg", title: "One key, no hold: how long its callers wait", note: waitsNote,
-		section: "hotkey", marks: waits, unit: Seconds, log: true, served: true,
+		file: "hotkey-served-no-hold.svg", title: "One key, no hold: callers that get it", note: servedNote + ", for 2 s.",
+		section: "hotkey", marks: served, unit: Share, served: true,
 		panels: []panel{
 			{"64 callers, one client", "No hold", "1×64"},
 			{"64 callers, a client each", "No hold", "64×1"},
@@ -95,12 +96,13 @@ var charts = []chart{
 	{
 		file: "redlock-lock.svg", title: "Redlock on 5 nodes: time to lock", note: "On a logarithmic axis.",
 		section: "redlock", panels: cases("", "healthy", "all at 0.5–1.5 ms", "one at 50 ms", "one hung", "one refused"),
-		marks: []mark{{"median", "lock50", dot}, {"99 %", "lock99", ring}}, unit: Seconds, log: true,
+		marks: []mark{{"median", "lock50", dot}, {"99 %", "lock99", ring}}, unit: Seconds, log: true, readme: true,
 	},
 	{
 		file: "distance.svg", title: "Lock and unlock a free key over a network, 16 callers: round trips a pair",
-		note:    "The median. Two round trips, the dashed line, are the least. A dash for a figure: no lock was granted.",
-		section: "distance", marks: []mark{{"round trips", "trips", bar}}, unit: Ratio, least: 2, readme: true,
+		note:    "Each caller has its own key. Two round trips, the dashed line, are the least. A dash: no lock was granted.",
+		section: "distance", marks: []mark{{"median", "trips", dot}, {"mean", "mean", tick}, {"99 %", "trips99", ring}}, unit: Ratio, least: 2,
+		readme: true,
 		panels: []panel{
 			{"Round trip of 1 ms", "Free keys, round trip of 1 ms", "16 callers"},
 			{"Round trip of 5 ms", "Free keys, round trip of 5 ms", "16 callers"},
@@ -138,25 +140,35 @@ func (r *Report) drawn() []chart {
 // values returns the figures that the chart shows.
 func (c chart) values(t *Table) []float64 {
 	var all []float64
+	for _, m := range c.marks {
+		all = append(all, c.valuesOf(t, m)...)
+	}
+	return all
+}
+
+func (c chart) valuesOf(t *Table, m mark) (all []float64) {
 	for _, p := range c.panels {
-		for _, row := range t.panel(p) {
-			for _, m := range c.marks {
-				if f, ok := row.Figures[m.key]; ok {
-					all = append(all, f.Median)
-				}
+		for _, row := range c.rows(t, p) {
+			if f, ok := row.Figures[m.key]; ok {
+				all = append(all, f.Median)
 			}
 		}
 	}
 	return all
 }
 
-// panel returns the rows of a panel.
-func (t *Table) panel(p panel) []Row {
+// rows returns the rows of a panel.
+func (c chart) rows(t *Table, p panel) []Row {
 	var rows []Row
 	for _, row := range t.Rows {
 		if row.Group == p.group && row.Case == p.name {
 			rows = append(rows, row)
 		}
+	}
+	if c.served {
+		slices.SortStableFunc(rows, func(a, b Row) int {
+			return cmp.Compare(a.Figures["never"].Median, b.Figures["never"].Median)
+		})
 	}
 	return rows
 }

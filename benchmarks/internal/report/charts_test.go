@@ -113,40 +113,59 @@ func TestNoTextOfAChartIsCutOrMeetsAnother(t *testing.T) {
 	}
 }
 
-// waiting returns a chart of waits with one panel, and its table.
-func waiting(samples map[string]Sample) (chart, *Table) {
+// crowdOf returns a chart of callers with one panel, and its table.
+func crowdOf(samples map[string]Sample) (chart, *Table) {
 	t := new(Table)
-	for _, peer := range []string{"redlatch", "redsync"} {
+	for _, peer := range []string{"redsync", "redlatch"} {
 		row(t, "g", "c", peer).Add(samples[peer])
 	}
-	return chart{title: "Waits", panels: cases("g", "c"), marks: waits, unit: Seconds, log: true, served: true}, t
+	return chart{title: "Callers", panels: cases("g", "c"), marks: served, unit: Share, served: true}, t
 }
 
-func TestWaitsAreDotsAndCallersThatWereNeverServedAreWords(t *testing.T) {
-	c, table := waiting(map[string]Sample{
-		"redlatch": {"lock50": 0.01, "lock99": 0.1, "granted": 1, "longest": 2, "never": 0},
-		"redsync":  {"longest": 2, "never": 1023},
+func TestCallersThatWereNeverServedShortenTheBar(t *testing.T) {
+	c, table := crowdOf(map[string]Sample{
+		"redlatch": {"longest": 0.1, "never": 0, "served": 1},
+		"redsync":  {"longest": 2, "never": 48, "served": 0.25},
 	})
 	p := parse(t, c.svg(table))
-	require.Equal(t, []string{"redlatch", "10 ms", "100 ms", "1 s", "all were served"}, p.texts("redlatch"))
-	require.Equal(t, []string{"redsync", "–", "–", "–", "1,020 never served"}, p.texts("redsync"))
+	require.Equal(t, []string{"redlatch", "100 %", "all, within 100 ms"}, p.texts("redlatch"))
+	require.Equal(t, []string{"redsync", "25 %", "48 never"}, p.texts("redsync"))
+	bars := p.Rects[1:]
+	require.Len(t, bars, 2)
+	require.InDelta(t, bars[0].Width, 4*bars[1].Width, 0.4, "the best comes first")
+}
 
+func TestFigureOfNothingHasNoColumn(t *testing.T) {
+	table := new(Table)
+	row(table, "g", "c", "redlatch").Add(Sample{"trips": 2, "trips99": 3})
+	row(table, "g", "c", "redsync").Add(Sample{"trips": 2.5})
+	c := chart{
+		title: "Trips", panels: cases("g", "c"), unit: Ratio,
+		marks: []mark{{"median", "trips", dot}, {"mean", "mean", tick}, {"99 %", "trips99", ring}},
+	}
+	p := parse(t, c.svg(table))
+	require.Equal(t, []string{"redlatch", "2.00", "3.00"}, p.texts("redlatch"))
+	require.Equal(t, []string{"redsync", "2.50", "–"}, p.texts("redsync"))
+}
+
+func TestDotsOnALogarithmicAxisArePowersApart(t *testing.T) {
+	table := new(Table)
+	row(table, "g", "c", "redlatch").Add(Sample{"lock50": 0.01, "lock99": 1})
+	row(table, "g", "c", "redsync").Add(Sample{"lock50": 0.1})
+	c := chart{
+		title: "Waits", panels: cases("g", "c"), unit: Seconds, log: true,
+		marks: []mark{{"median", "lock50", dot}, {"99 %", "lock99", ring}},
+	}
+	p := parse(t, c.svg(table))
 	var places []float64
 	for _, d := range p.Circles {
-		if strings.Contains(d.Class, "redlatch") {
+		if strings.Contains(d.Class, "redlatch") || strings.Contains(d.Class, "redsync") {
 			places = append(places, d.X)
 		}
-		require.NotContains(t, d.Class, "redsync")
-	}
-	for _, l := range p.Lines {
-		if l.Class == "tick redlatch" {
-			places = append(places, l.X)
-		}
-		require.NotContains(t, l.Class, "redsync")
 	}
 	require.Len(t, places, 3)
 	require.Equal(t, float64(plotLeft), places[0])
-	require.InDelta(t, places[1]-places[0], places[2]-places[1], 0.2, "a power of ten each")
+	require.InDelta(t, (places[1]-places[0])/2, places[2]-places[0], 0.2)
 	require.Len(t, p.Rects, 1, "the background: a bar would begin at an arbitrary value")
 }
 
@@ -175,7 +194,7 @@ func TestChartWithoutFiguresIsLeftOut(t *testing.T) {
 }
 
 func TestChartHasColoursForBothBackgrounds(t *testing.T) {
-	c, table := waiting(map[string]Sample{"redlatch": {"lock50": 1}})
+	c, table := crowdOf(map[string]Sample{"redlatch": {"served": 1}})
 	_, dark, found := strings.Cut(c.svg(table), "@media (prefers-color-scheme: dark)")
 	require.True(t, found)
 	for _, peer := range columns {

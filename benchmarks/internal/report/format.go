@@ -17,6 +17,7 @@ const (
 	Bytes   Unit = "B"     // memory
 	Index   Unit = "index" // between 0 and 1
 	Ratio   Unit = "ratio" // of two figures
+	Share   Unit = "share" // of all, between 0 and 1
 	Cores   Unit = "cores" // CPU seconds a second
 )
 
@@ -40,6 +41,8 @@ func (u Unit) format(value float64) string {
 		return digits(value) + " B"
 	case Index, Ratio:
 		return strconv.FormatFloat(value, 'f', 2, 64)
+	case Share:
+		return digits(sixDigits(value*100)) + " %"
 	case Cores:
 		return strconv.FormatFloat(value, 'f', 3, 64)
 	}

@@ -1,6 +1,9 @@
 package report
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The places of a chart, in pixels. Names stand to the left of the plot, and figures to the right.
 const (
@@ -33,7 +36,7 @@ func (c chart) svg(t *Table) string {
 	for _, p := range c.panels {
 		s.text(margin, y+17, "start", "strong", p.title)
 		y += titleHeight
-		rows := t.panel(p)
+		rows := l.rows(t, p)
 		l.grid(s, y, y+float64(len(rows))*rowHeight)
 		for _, row := range rows {
 			l.row(s, y+rowHeight/2, row)
@@ -48,13 +51,15 @@ func (c chart) svg(t *Table) string {
 }
 
 func (c chart) layout(t *Table) layout {
+	// A figure that nothing has been measured of has no column.
+	c.marks = slices.DeleteFunc(slices.Clone(c.marks), func(m mark) bool { return len(c.valuesOf(t, m)) == 0 })
 	l := layout{chart: c, axis: newAxis(c.values(t), c.log, c.least), bottom: topHeight}
 	l.right = chartWidth - margin - float64(len(c.marks))*figureWidth
 	if c.served {
 		l.right -= wordsWidth
 	}
 	for _, p := range c.panels {
-		l.bottom += titleHeight + float64(len(t.panel(p)))*rowHeight + panelGap
+		l.bottom += titleHeight + float64(len(c.rows(t, p)))*rowHeight + panelGap
 	}
 	return l
 }
@@ -123,14 +128,17 @@ func (l layout) span(s *drawing, y float64, row Row) {
 	}
 }
 
-// servedWords says how many callers were never served.
+// servedWords says how long the last caller waited, or how many were never served.
 func servedWords(row Row) string {
-	f, ok := row.Figures["never"]
+	never, ok := row.Figures["never"]
+	longest, measured := row.Figures["longest"]
 	switch {
 	case !ok:
 		return ""
-	case f.Median == 0:
-		return "all were served"
+	case never.Median > 0:
+		return fmt.Sprintf("%s never", Count.format(never.Median))
+	case !measured:
+		return "all"
 	}
-	return fmt.Sprintf("%s never served", Count.format(f.Median))
+	return "all, within " + Seconds.format(longest.Median)
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -15,27 +16,29 @@ const (
 // highlight is a row of the README's table.
 type highlight struct {
 	title, section, group, name, metric string
+	span                                bool // of the rounds, where it is wider than the libraries differ
 }
 
 // columns are the peers of the README's table.
 var columns = []string{"redlatch", "redsync", "bsm/redislock", "rueidislock"}
 
 var highlights = []highlight{
-	{"Lock and unlock a free key, 1 goroutine: pairs a second", "pairs", "Plain client", "1 goroutine", "rate"},
-	{"16 goroutines: pairs a second", "pairs", "Plain client", "16 goroutines", "rate"},
-	{"client CPU a pair", "pairs", "Plain client", "16 goroutines", "client"},
-	{"256 goroutines: pairs a second", "pairs", "Plain client", "256 goroutines", "rate"},
-	{"Round trip of 1 ms, 16 callers: a pair, median", "distance", "Free keys, round trip of 1 ms", "16 callers", "pair50"},
-	{"as multiple of two raw commands", "distance", "Free keys, round trip of 1 ms", "16 callers", "ratio"},
-	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate"},
-	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain"},
-	{"longest wait, of at most the 2 s of a run", "hotkey", "No hold", "64×1", "longest"},
-	{"never served", "hotkey", "No hold", "64×1", "never"},
-	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never"},
-	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50"},
-	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50"},
-	{"10,000 locks renewed: goroutines", "renewal", "", "10,000 locks", "goroutines"},
-	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap"},
+	{"Lock and unlock a free key, 1 goroutine: pairs a second, from the slowest to the fastest round", "pairs", "Plain client", "1 goroutine", "rate", true},
+	{"16 goroutines: pairs a second", "pairs", "Plain client", "16 goroutines", "rate", false},
+	{"client CPU a pair", "pairs", "Plain client", "16 goroutines", "client", false},
+	{"256 goroutines: pairs a second", "pairs", "Plain client", "256 goroutines", "rate", false},
+	{"256 goroutines, AutoPipeline client: pairs a second", "pairs", "AutoPipeline client", "256 goroutines", "rate", false},
+	{"Round trip of 1 ms, 16 callers: a pair, median", "distance", "Free keys, round trip of 1 ms", "16 callers", "pair50", false},
+	{"as multiple of two raw commands", "distance", "Free keys, round trip of 1 ms", "16 callers", "ratio", false},
+	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate", false},
+	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain", false},
+	{"longest wait, of at most the 2 s of a run", "hotkey", "No hold", "64×1", "longest", false},
+	{"never served", "hotkey", "No hold", "64×1", "never", false},
+	{"1,024 waiters, held for 5 ms: never served", "hotkey", "Held for 5 ms", "256×4", "never", false},
+	{"Redlock, 5 nodes: lock, median", "redlock", "", "healthy", "lock50", false},
+	{"one of them hung: lock, median", "redlock", "", "one hung", "lock50", false},
+	{"10,000 locks renewed: goroutines", "renewal", "", "10,000 locks", "goroutines", false},
+	{"10,000 locks renewed: memory a lock", "renewal", "", "10,000 locks", "heap", false},
 }
 
 // Summary returns the README's table. It has the rows whose sections were run, and fails if there
@@ -56,6 +59,9 @@ func (r *Report) Summary() (string, error) {
 			cell := "–"
 			if f, ok := t.figure(h.group, h.name, peer, h.metric); ok {
 				cell, found = m.Unit.format(f.Median), true
+				if h.span {
+					cell = m.Unit.format(slices.Min(f.Rounds)) + "–" + m.Unit.format(slices.Max(f.Rounds))
+				}
 			}
 			row = append(row, cell)
 		}

@@ -101,6 +101,8 @@ func TestFiguresReadWithThreeDigitsThatCount(t *testing.T) {
 		"0.125":    {Count, 0.125},
 		"1.00":     {Index, 0.9999},
 		"0.312":    {Cores, 0.3119},
+		"62.6 %":   {Share, 0.62598},
+		"100 %":    {Share, 1},
 		"2,410 B":  {Bytes, 2_412},
 		"11.7 KiB": {Bytes, 12_000},
 		"−12.5 B":  {Bytes, -12.5},
@@ -170,7 +172,7 @@ func TestSummaryReplacesWhatStandsBetweenTheMarksAndNothingElse(t *testing.T) {
 	summary, err := r.Summary()
 	require.NoError(t, err)
 	require.Equal(t, "# Title\n\n"+beginMark+"\n"+summary+r.pictures()+endMark+"\n\nThe end\n", string(once))
-	require.Contains(t, string(once), "](results/hotkey-waits.svg)")
+	require.Contains(t, string(once), "](results/hotkey-served.svg)")
 	require.Contains(t, string(once), "](results/distance.svg)")
 	require.Equal(t, 2+len(highlights), strings.Count(summary, "\n|")+1)
 	require.Contains(t, summary, "| 1 ms | 2 ms | 3 ms | – |")

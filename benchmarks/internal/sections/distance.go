@@ -24,6 +24,8 @@ func distance() Section {
 			{Key: "pair50", Title: "a pair, median", Unit: report.Seconds},
 			{Key: "pair99", Title: "99 %", Unit: report.Seconds},
 			{Key: "trips", Title: "median in round trips", Unit: report.Ratio},
+			{Key: "mean", Title: "mean in round trips", Unit: report.Ratio},
+			{Key: "trips99", Title: "99 % in round trips", Unit: report.Ratio},
 			{Key: "ratio", Title: "median to that of raw commands", Unit: report.Ratio},
 			{Key: "rate", Title: "pairs/s", Unit: report.Rate},
 			{Key: "lock50", Title: "wait, median", Unit: report.Seconds},
@@ -89,11 +91,13 @@ func distantLoop(ctx context.Context, locker peers.Locker, callers int, plan Pla
 	}
 	median := t.pair.Quantile(0.5)
 	return report.Sample{
-		"pair50": median,
-		"pair99": t.pair.Quantile(0.99),
-		"trips":  median / roundTrip.Seconds(),
-		"rate":   float64(t.pair.Count()) / t.elapsed.Seconds(),
-		"failed": float64(t.failed),
+		"pair50":  median,
+		"pair99":  t.pair.Quantile(0.99),
+		"trips":   median / roundTrip.Seconds(),
+		"mean":    t.pair.Mean() / roundTrip.Seconds(),
+		"trips99": t.pair.Quantile(0.99) / roundTrip.Seconds(),
+		"rate":    float64(t.pair.Count()) / t.elapsed.Seconds(),
+		"failed":  float64(t.failed),
 	}, nil
 }
 

@@ -191,6 +191,7 @@ func (f *fray) sample(waiting time.Duration, used measure.Usage) report.Sample {
 		"jain":     measure.Jain(served),
 		"sides":    measure.Mean(sides[0]) / max(measure.Mean(sides[1]), 1/float64(len(sides[1]))), // one grant at least
 		"never":    never,
+		"served":   1 - never/float64(len(f.fighters)),
 		"direct":   used.Direct / total,
 		"commands": used.Commands / total,
 		"client":   used.ClientCPU.Seconds() / total,
