@@ -47,7 +47,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	for _, name := range names {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
-	for _, document := range []string{"README.md", "docs/migrating.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
+	for _, document := range []string{"README.md", "docs/migrating.md", "docs/operations.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)
 		for _, block := range blocks {
@@ -95,9 +95,9 @@ func TestFirstProgramRuns(t *testing.T) {
 	require.True(t, strings.Contains(run(), " "+outage[1]+": dial "), outage[1])
 }
 
-// TestCausesOfALossAreThoseOfErrors: the texts that docs/oncall.md explains are those of errors.
+// TestCausesOfALossAreThoseOfErrors: the texts that docs/operations.md explains are those of errors.
 func TestCausesOfALossAreThoseOfErrors(t *testing.T) {
-	_, section, found := strings.Cut(mustRead(t, "docs/oncall.md"), "\n## Locks are lost\n")
+	_, section, found := strings.Cut(mustRead(t, "docs/operations.md"), "\n## Locks are lost\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
 	source := mustRead(t, "errors.go") + mustRead(t, "scripts.go")

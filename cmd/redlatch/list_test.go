@@ -426,7 +426,7 @@ func TestDocumentsShowTheTable(t *testing.T) {
 	var out bytes.Buffer
 	(&listFlags{}).table([]listed{{key: "k", kind: plainKind}}, 1).writeTo(&out, 0, 0)
 	columns := strings.Fields(strings.Split(out.String(), "\n")[0])
-	for _, document := range []string{"doc.go", "../../README.md", "../../docs/oncall.md"} {
+	for _, document := range []string{"doc.go", "../../README.md", "../../docs/operations.md"} {
 		text, err := os.ReadFile(document)
 		require.NoError(t, err)
 		header := regexp.MustCompile(`(?m)^(?://\t)?(KEY .*)$`).FindStringSubmatch(string(text))

@@ -126,12 +126,12 @@ func TestRulesAreValid(t *testing.T) {
 	require.Contains(t, string(output), "5 rules found")
 	rules, err := os.ReadFile("../alerts.yml")
 	require.NoError(t, err)
-	pages := regexp.MustCompile(`docs/oncall\.md#([a-z-]+)`).FindAllStringSubmatch(string(rules), -1)
+	pages := regexp.MustCompile(`docs/operations\.md#([a-z-]+)`).FindAllStringSubmatch(string(rules), -1)
 	require.Len(t, pages, 5)
-	oncall, err := os.ReadFile("../../docs/oncall.md")
+	operations, err := os.ReadFile("../../docs/operations.md")
 	require.NoError(t, err)
 	for _, page := range pages {
-		require.Contains(t, strings.ToLower(strings.ReplaceAll(string(oncall), " ", "-")), "##-"+page[1]+"\n")
+		require.Contains(t, strings.ToLower(strings.ReplaceAll(string(operations), " ", "-")), "##-"+page[1]+"\n")
 	}
 }
 
