@@ -420,7 +420,7 @@ func TestListGoesOn(t *testing.T) {
 	locktest.Eventually(t, "it is not listed any more", func() bool { return strings.Contains(p.errors(), "0 locks, 0 waiters") })
 }
 
-// TestDocumentsShowTheTable: the tables in the documents have its columns.
+// TestDocumentsShowTheTable: the tables in the documents have its columns, and its kinds.
 func TestDocumentsShowTheTable(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -432,5 +432,9 @@ func TestDocumentsShowTheTable(t *testing.T) {
 		header := regexp.MustCompile(`(?m)^(?://\t)?(KEY .*)$`).FindStringSubmatch(string(text))
 		require.NotNil(t, header, document)
 		require.Equal(t, columns, strings.Fields(header[1]), document)
+		kinds := []string{plainKind.name, sharedKind.name, legacyKind.name, "writer"}
+		for _, row := range regexp.MustCompile(`(?m)^(?://\t)?(?:import|mail|report) +(\w+)`).FindAllStringSubmatch(string(text), -1) {
+			require.Contains(t, kinds, row[1], document)
+		}
 	}
 }
