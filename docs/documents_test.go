@@ -110,6 +110,17 @@ func TestCausesOfALossAreThoseOfErrors(t *testing.T) {
 	}
 }
 
+// TestComparisonsNameTheVersionsThatAreTested: docs/compare.md has them, and the README without the patch.
+func TestComparisonsNameTheVersionsThatAreTested(t *testing.T) {
+	tested := mustRead(t, "benchmarks/go.mod")
+	for _, module := range []string{"github.com/go-redsync/redsync/v4", "github.com/bsm/redislock", "github.com/redis/rueidis"} {
+		version := regexp.MustCompile(module + ` v((\d+\.\d+)\.\d+)`).FindStringSubmatch(tested)
+		require.NotNil(t, version, module)
+		require.True(t, strings.Contains(mustRead(t, "docs/compare.md"), " v"+version[1]+", "), version[0])
+		require.True(t, strings.Contains(mustRead(t, "README.md"), ") "+version[2]+" |"), version[0])
+	}
+}
+
 // TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the
 // test that its title names.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
