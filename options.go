@@ -105,8 +105,7 @@ func (cfg *config) checkGrace() error {
 	return nil
 }
 
-// refusePermits returns an error for WithReplicas and WithLimit, for a strategy that supports
-// neither.
+// refuseBoth returns an error for WithReplicas and WithLimit, for a strategy that supports neither.
 func refuseBoth(strategy string, cfg *config) error {
 	switch {
 	case cfg.replicas > 0:
@@ -302,10 +301,10 @@ func WithGrace(d time.Duration) Option {
 	}
 }
 
-// WithLimit sets the limit of a call of a [NewSemaphore] Locker in place of its own, such as that of a
-// tenant: the call is granted a permit while fewer than n are held. Callers with equal limits wait
-// in the same lines. Adopt asks for no permit, so it ignores n. n is from 1 to [math.MaxInt32].
-// Other Lockers refuse this option, and so do constructors.
+// WithLimit gives a call of a [NewSemaphore] Locker a limit of its own, such as that of a tenant: the
+// call is granted a permit while fewer than n are held. Callers with equal limits wait in the same
+// lines. n is from 1 to [math.MaxInt32]. Other Lockers refuse this option, and so do constructors.
+// Adopt asks for no permit, so it ignores n.
 func WithLimit(n int) Option {
 	return func(cfg *config) error {
 		if !validLimit(n) {

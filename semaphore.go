@@ -22,8 +22,8 @@ import (
 //
 // Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So
 // at most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
-// deploy. [WithLimit] gives a call another limit, such as that of a tenant. Nobody overtakes a caller
-// whose limit is reached, unless its process has been silent for 3 s.
+// deploy. [WithLimit] gives a call another limit, such as that of a tenant. Nobody overtakes a
+// caller whose limit is reached, unless its process has been silent for 3 s.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over,
 // it may grant all permits again while earlier holders still work. Fences grow with every grant,
@@ -62,7 +62,7 @@ const mostLanes = 16
 
 // lanes returns how many lines the callers with cfg may have for a key.
 func (t *traits) lanes(cfg *config) int {
-	if t.shares(cfg) {
+	if t.several(cfg) {
 		return min(cfg.limit, mostLanes)
 	}
 	return 1
