@@ -242,12 +242,12 @@ func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	return nil
 }
 
-// keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out:
-// one of this Locker or its pair, or of a writer and somebody else on the same client. A second
+// keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out: it
+// is of this Locker or its pair, or one of the two writes and both have the same client. A second
 // reader is kept out if a writer comes in between.
 func (e *engine) keptOutBy(r *request, holder *engine) bool {
 	if cmp.Or(e.pair, e) == cmp.Or(holder.pair, holder) {
-		return !e.shares(r.cfg)
+		return !e.several(r.cfg)
 	}
 	return (e.writes || holder.writes) && e.sharesClient(holder)
 }

@@ -66,9 +66,9 @@ type traits struct {
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
-// shares reports whether callers with cfg hold the permits of a semaphore side by side, each with a
+// several reports whether callers with cfg hold the permits of a semaphore side by side, each with a
 // token of its own.
-func (t *traits) shares(cfg *config) bool { return cfg.limit > 1 && !t.reads && !t.writes }
+func (t *traits) several(cfg *config) bool { return cfg.limit > 1 && !t.reads && !t.writes }
 
 // names has the names of a lock: for callers, and in Redis with those of its companion keys.
 type names struct {

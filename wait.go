@@ -104,7 +104,7 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
 // triesAlone reports whether r makes its first attempt by itself: the key may have several holders,
 // no line waits for it, and the process does not leave it to others.
 func (e *engine) triesAlone(r *request) bool {
-	if !e.shares(r.cfg) {
+	if !e.several(r.cfg) {
 		return false
 	}
 	e.lines.mu.Lock()

@@ -31,7 +31,7 @@ func (m *Machine[T, A]) send(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	if fresh {
 		m.token.number = m.attempts
 	}
-	if m.token.entry == NoEntry && (f.Listens || f.Now.Sub(m.callers.head.Since) >= patience) {
+	if m.token.entry == NoEntry && (f.Listens || f.Now.Sub(m.callers.head.Since) >= queuesAfter) {
 		if m.token.entry = m.entry(f); m.token.entry != NoEntry {
 			m.looks = 0
 		}

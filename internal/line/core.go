@@ -121,9 +121,9 @@ func (m *Machine[T, A]) Leave(c *Caller[T], out []Effect[T, A]) ([]Effect[T, A],
 }
 
 // Granted is an outcome of the acquire under way: the token holds the key, and enough of the lease
-// is left. fresh says that the key was free, and the entry was not in the queue.
-func (m *Machine[T, A]) Granted(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
-	return m.granted(f, false, m.missed(f, fresh, out))
+// is left. newEntry says that the key was free, and the entry was not in the queue.
+func (m *Machine[T, A]) Granted(f Facts, newEntry bool, out []Effect[T, A]) []Effect[T, A] {
+	return m.granted(f, false, m.missed(f, newEntry, out))
 }
 
 // NotGranted is the other outcome. If a message has handed the key to the token meanwhile, the line

@@ -3,9 +3,9 @@ package line
 import "time"
 
 const (
-	// patience is how long a line polls before it queues if its process gets no messages: a lock
+	// queuesAfter is how long a line polls before it queues if its process gets no messages: a lock
 	// that is handed to it stays unused until the next poll, and its channel may open soon.
-	patience = time.Second
+	queuesAfter = time.Second
 
 	// turnLasts and turnShare bound the age at which a turn may still pass the lock on: a time, and
 	// a part of the TTL.

@@ -76,8 +76,8 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 
 // missed has the channel opened anew if the entry was in the queue and has gone: it was skipped, or
 // has lost a claim.
-func (m *Machine[T, A]) missed(f Facts, fresh bool, out []Effect[T, A]) []Effect[T, A] {
-	if fresh && m.token.seen > 0 && f.Listens {
+func (m *Machine[T, A]) missed(f Facts, newEntry bool, out []Effect[T, A]) []Effect[T, A] {
+	if newEntry && m.token.seen > 0 && f.Listens {
 		out = append(out, Effect[T, A]{Kind: Missed, At: m.token.seen})
 	}
 	return out
