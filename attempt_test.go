@@ -37,7 +37,7 @@ type fake struct {
 	wrong   []string
 }
 
-func (*fake) check(*config) error { return nil }
+func (*fake) adapt(*config) error { return nil }
 
 func (*fake) keyOf(prefix, key string) (string, error) { return prefix + key, nil }
 

@@ -77,7 +77,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 func configured(s strategy, cfg config, opts []Option) (*config, error) {
 	cfg, err := cfg.with(opts)
 	if err == nil {
-		err = s.check(&cfg)
+		err = s.adapt(&cfg)
 	}
 	if err == nil {
 		err = cfg.checkGrace()

@@ -242,9 +242,9 @@ func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	return nil
 }
 
-// keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out: it
-// is of this Locker or its pair, or one of the two writes and both have the same client. A second
-// reader is kept out if a writer comes in between.
+// keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out.
+// One of the same Locker, or of its pair, does unless the key has several permits. One on the same
+// client does if either of the two writes. A second reader is kept out if a writer comes in between.
 func (e *engine) keptOutBy(r *request, holder *engine) bool {
 	if cmp.Or(e.pair, e) == cmp.Or(holder.pair, holder) {
 		return !e.several(r.cfg)

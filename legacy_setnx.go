@@ -68,7 +68,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 
 type legacySetNX struct{ single }
 
-func (s *legacySetNX) check(cfg *config) error {
+func (s *legacySetNX) adapt(cfg *config) error {
 	if cfg.minHold > 0 {
 		return invalid("WithMinHold(%v): legacysetnx counts whole seconds", cfg.minHold)
 	}

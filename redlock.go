@@ -80,7 +80,7 @@ type redlock struct {
 	id     any        // a number of this Locker, which is the mark that it leaves where it is refused
 }
 
-func (r *redlock) check(cfg *config) error { return refuseBoth("redlock", cfg) }
+func (r *redlock) adapt(cfg *config) error { return refuseBoth("redlock", cfg) }
 
 func (r *redlock) keyOf(prefix, key string) (string, error) {
 	return prefix + key, r.kind.check(prefix + key)

@@ -172,9 +172,9 @@ func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
 
 var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH is forbidden")
 
-// check refuses WithoutQueue for permits, WithLimit for all but semaphores, and WithReplicas if it
+// adapt refuses WithoutQueue for permits, WithLimit for all but semaphores, and WithReplicas if it
 // cannot work.
-func (s *setNXPX) check(cfg *config) error {
+func (s *setNXPX) adapt(cfg *config) error {
 	switch {
 	case cfg.limit != s.limit && s.limit == 0:
 		return refuseLimit("setnxpx", cfg)

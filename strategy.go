@@ -18,9 +18,9 @@ import (
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits
 // for a lock, renews it or judges when a lease ends.
 type strategy interface {
-	// check refuses options that the strategy does not support, and rounds those that it supports
+	// adapt refuses options that the strategy does not support, and rounds those that it supports
 	// in part.
-	check(cfg *config) error
+	adapt(cfg *config) error
 
 	// keyOf returns the name in Redis of key, behind prefix, or refuses it.
 	keyOf(prefix, key string) (string, error)
