@@ -17,9 +17,9 @@ func Claim(dash bool) time.Duration {
 	return 2 * time.Second
 }
 
-// Entry returns the queue entry of a line: the claim that it wants, its process, and its token. A
-// dash before the process says that PUBSUB NUMSUB does not say whether it listens. A limit is that
-// of the callers of a semaphore; 0: there is none.
+// Entry returns the queue entry of a line: the claim that it wants, the channel of its process, and
+// its token. limit is the limit of its callers, who want a permit of a semaphore; else 0. dash says
+// that PUBSUB NUMSUB does not say whether the process listens.
 func Entry(claim time.Duration, limit int, dash bool, channel, token string) string {
 	wants := strconv.FormatInt(claim.Milliseconds(), 10)
 	if limit > 0 {
