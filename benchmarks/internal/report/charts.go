@@ -42,7 +42,8 @@ const (
 
 var served = []mark{{"served", "served", bar}}
 
-const servedNote = "The share of the callers that got the key at least once, of all who lock, hold and unlock it in a loop"
+const servedNote = "The share of the callers that got the key at least once, of all who lock, hold and unlock it" +
+	" in a loop"
 
 var charts = []chart{
 	{
@@ -58,7 +59,8 @@ var charts = []chart{
 	{
 		file: "pairs-cpu.svg", title: "Lock and unlock a free key, plain client: client CPU a pair",
 		section: "pairs", panels: cases("Plain client", "1 goroutine", "16 goroutines", "256 goroutines"),
-		marks: []mark{{"CPU", "client", bar}}, unit: Seconds, note: "Each goroutine has its own key. CPU time of the whole client process.",
+		marks: []mark{{"CPU", "client", bar}}, unit: Seconds,
+		note: "Each goroutine has its own key. CPU time of the whole client process.",
 	},
 	{
 		file: "hotkey-rate.svg", title: "One key, no hold: hand-offs a second", note: "Clients × goroutines, on a logarithmic axis.",
@@ -101,8 +103,8 @@ var charts = []chart{
 	{
 		file: "distance.svg", title: "Lock and unlock a free key over a network, 16 callers: round trips a pair",
 		note:    "Each caller has its own key. Two round trips, the dashed line, are the least. A dash: no lock was granted.",
-		section: "distance", marks: []mark{{"median", "trips", dot}, {"mean", "mean", tick}, {"99 %", "trips99", ring}}, unit: Ratio, least: 2,
-		readme: true,
+		section: "distance", unit: Ratio, least: 2, readme: true,
+		marks: []mark{{"median", "trips", dot}, {"mean", "mean", tick}, {"99 %", "trips99", ring}},
 		panels: []panel{
 			{"Round trip of 1 ms", "Free keys, round trip of 1 ms", "16 callers"},
 			{"Round trip of 5 ms", "Free keys, round trip of 5 ms", "16 callers"},

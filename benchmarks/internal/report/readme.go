@@ -23,12 +23,21 @@ type highlight struct {
 var columns = []string{"redlatch", "redsync", "bsm/redislock", "rueidislock"}
 
 var highlights = []highlight{
-	{"Lock and unlock a free key, 1 goroutine: pairs a second, from the slowest to the fastest round", "pairs", "Plain client", "1 goroutine", "rate", true},
+	{
+		"Lock and unlock a free key, 1 goroutine: pairs a second, from the slowest to the fastest round",
+		"pairs", "Plain client", "1 goroutine", "rate", true,
+	},
 	{"16 goroutines: pairs a second", "pairs", "Plain client", "16 goroutines", "rate", false},
 	{"client CPU a pair", "pairs", "Plain client", "16 goroutines", "client", false},
 	{"256 goroutines: pairs a second", "pairs", "Plain client", "256 goroutines", "rate", false},
-	{"256 goroutines, AutoPipeline client: pairs a second", "pairs", "AutoPipeline client", "256 goroutines", "rate", false},
-	{"Round trip of 1 ms, 16 callers: a pair, median", "distance", "Free keys, round trip of 1 ms", "16 callers", "pair50", false},
+	{
+		"256 goroutines, AutoPipeline client: pairs a second",
+		"pairs", "AutoPipeline client", "256 goroutines", "rate", false,
+	},
+	{
+		"Round trip of 1 ms, 16 callers: a pair, median",
+		"distance", "Free keys, round trip of 1 ms", "16 callers", "pair50", false,
+	},
 	{"as multiple of two raw commands", "distance", "Free keys, round trip of 1 ms", "16 callers", "ratio", false},
 	{"One key, 64 clients: hand-offs a second", "hotkey", "No hold", "64×1", "rate", false},
 	{"fairness (1: all are served alike)", "hotkey", "No hold", "64×1", "jain", false},
