@@ -303,8 +303,8 @@ func WithGrace(d time.Duration) Option {
 
 // WithLimit gives a call of a [NewSemaphore] Locker a limit of its own, such as that of a tenant: the
 // call is granted a permit while fewer than n are held. Callers with equal limits wait in the same
-// lines. n is from 1 to [math.MaxInt32]. Other Lockers refuse this option, and so do constructors.
-// Adopt asks for no permit, so it ignores n.
+// lines. [Locker.Adopt] asks for no permit, so it ignores n. n is from 1 to [math.MaxInt32]. Other
+// Lockers refuse this option, and so do constructors.
 func WithLimit(n int) Option {
 	return func(cfg *config) error {
 		if !validLimit(n) {
