@@ -47,7 +47,7 @@ type Kind uint8
 // Kinds of steps.
 const (
 	Calm    Kind = iota // It happens sooner or later.
-	Command             // It is calm, and counts in Found.Commands.
+	Command             // It is calm, and counts as one of the commands that Test returns.
 	Fault               // It may happen or not.
 )
 
