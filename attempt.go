@@ -77,7 +77,7 @@ func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 		cfg: r.cfg,
 	}
 	a.id.abandoned, a.lease.attempt = &a.nobodyWaits, a
-	a.lease.core.Config, a.lease.core.Passes = &r.cfg.lease, w != nil && w.machine.Passes > 0
+	a.lease.core.Config, a.lease.core.Passable = &r.cfg.lease, w != nil && w.machine.Passes > 0
 	return a
 }
 
@@ -215,7 +215,7 @@ func (a *attempt) hear(got reply) {
 // outcomeLocked returns what the Machine must know of an acquire that was not granted.
 func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	w, err := a.line, got.err
-	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, Fresh: got.newEntry}
+	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, NewEntry: got.newEntry}
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused

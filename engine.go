@@ -228,7 +228,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return e.adoptReader(ctx, r, token)
 	}
 	a := e.newAttempt(r, nil, token)
-	a.lease.core.Share()
+	a.lease.core.Reveal()
 	start := clock.Now()
 	got, _ := e.run(ctx, toAdopt, &a.acquire, ignored)
 	if got.err != nil {

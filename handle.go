@@ -184,7 +184,7 @@ func (h handle) reveal() string {
 		return ""
 	}
 	l := h.lease
-	l.core.Share()
+	l.core.Reveal()
 	l.weakenLocked()
 	_ = l.conclude(caller{seat: h.seat})
 	return l.attempt.id.token

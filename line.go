@@ -49,10 +49,10 @@ func newLine(e *engine, r *request) *keyLine {
 	w := &keyLine{engine: e, request: r}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
-		Dash: e.inbox != nil && e.inbox.Spread, Shares: cfg.limit > 1 && !e.writes, Together: e.reads, Quorum: e.quorum,
+		Dash: e.inbox != nil && e.inbox.Spread, Several: cfg.limit > 1 && !e.writes, Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
-	if !w.machine.Shares && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
+	if !w.machine.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
 		w.machine.Passes = wire.FencesOfTick - 1
 	}
 	return w
@@ -145,7 +145,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 
 // asksLocked notes which attempt asks, by a number of its token.
 func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
-	if x.Asks = x.Of; x.Fresh {
+	if x.Asks = x.Of; x.NewToken {
 		w.newLocked(w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg)))
 		x.Asks, w.newest.number = w.newest, number
 		w.machine.Made(w.newest)

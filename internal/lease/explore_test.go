@@ -82,7 +82,7 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 			step(explore.Calm, "time passes", func(w *world) { w.now++ })
 		}
 		step(explore.Fault, "judge", func(w *world) { w.lease.Judge(w.at()) })
-		step(explore.Fault, "share", func(w *world) { w.lease.Share() })
+		step(explore.Fault, "share", func(w *world) { w.lease.Reveal() })
 		step(explore.Fault, "tick", func(w *world) { w.lease.Tick(w.at(), true) })
 		step(explore.Fault, "extended", func(w *world) {
 			x := w.lease.Send(9*time.Second, w.at())

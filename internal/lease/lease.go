@@ -7,10 +7,10 @@ import (
 )
 
 // Lease decides for one grant. It has a Config at first. Begin is called before all other methods
-// but Share.
+// but Reveal.
 type Lease struct {
 	*Config
-	Passes bool // a line may pass the lock on
+	Passable bool // a line may pass the lock on
 
 	phase   phase
 	stage   stage
@@ -118,8 +118,8 @@ func (l *Lease) Young() bool { return l.stage == young }
 // Settle says that somebody relies on the token, or on the end of the lease.
 func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
 
-// Share says that others may know the token.
-func (l *Lease) Share() { l.stage = shared }
+// Reveal says that others may know the token.
+func (l *Lease) Reveal() { l.stage = shared }
 
 // Left returns what is left of the lease, or 0 if it has ended.
 func (l *Lease) Left(now clock.Instant) time.Duration {
@@ -256,7 +256,7 @@ func (l *Lease) Unlock(s *Seat, handle int, now clock.Instant, after time.Durati
 		return GiveIfThere, 0
 	case l.seats > 0:
 		return l.leave(s, now, after)
-	case l.Passes && l.stage == young && after == 0:
+	case l.Passable && l.stage == young && after == 0:
 		l.phase = passing
 		s.handle++
 		return Pass, 0

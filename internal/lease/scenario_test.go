@@ -72,7 +72,7 @@ func (s *scenario) play(words []string) []string {
 
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
-	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), Lease: Lease{Passes: a.Has("passes"), Config: &Config{
+	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), Lease: Lease{Passable: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
 		Timeout: time.Second, Grace: a.Duration("grace"), Renews: a.Has("renews"),
 	}}}
@@ -150,7 +150,7 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	case "settle":
 		s.Settle()
 	case "share":
-		s.Share()
+		s.Reveal()
 	case "judge":
 		goes := s.Judge(now)
 		why, start, err := s.Ended()

@@ -52,7 +52,7 @@ type polling struct {
 	stays int           // how often it has found the key with the same holder since then
 }
 
-// Made notes what the shell has made for an Ask with Fresh, before the next event.
+// Made notes what the shell has made for an Ask with NewToken, before the next event.
 func (m *Machine[T, A]) Made(of A) { m.token.of = of }
 
 // State returns the state of the line. The shell may forget a line that is Idle.
@@ -209,7 +209,7 @@ func (m *Machine[T, A]) Unlock(
 	f Facts, number uint64, of A, passable, carries bool, out []Effect[T, A],
 ) (effects []Effect[T, A], passed bool) {
 	switch {
-	case m.Shares, m.state != Holding, number != m.token.number:
+	case m.Several, m.state != Holding, number != m.token.number:
 		return append(out, Effect[T, A]{Kind: Give, Token: number, Of: of}), false
 	case passable && m.passes(f.Now):
 		m.turn.pass++
@@ -221,7 +221,7 @@ func (m *Machine[T, A]) Unlock(
 // Lost says that the lease with a token has ended. There is no Give: the key ends by itself now,
 // and who held it releases it.
 func (m *Machine[T, A]) Lost(f Facts, number uint64, out []Effect[T, A]) []Effect[T, A] {
-	if m.Shares || m.state != Holding || number != m.token.number {
+	if m.Several || m.state != Holding || number != m.token.number {
 		return out
 	}
 	m.token.mayBeInRedis = false

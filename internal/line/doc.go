@@ -57,7 +57,7 @@
 //  2. On Ask, send an acquire with its own timeout. When it has its reply or has timed out, call
 //     Granted or NotGranted, once. Nothing else ends it. Redis must refuse an acquire that comes
 //     after its timeout.
-//  3. On Fresh, make an attempt with a token, and call Made. Later effects name that attempt.
+//  3. On NewToken, make an attempt with a token, and call Made. Later effects name that attempt.
 //  4. Send an Ask and a Give that follows it in this order. A Give with Next is also an Ask for that
 //     token: send both as one script. If the reply says that the token of the Ask was handed the
 //     key, call Message, and then NotGranted. A script that runs after NotGranted must not queue

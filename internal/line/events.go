@@ -33,7 +33,7 @@ type Facts struct {
 // Config is what does not change while a line lasts.
 type Config struct {
 	Dash     bool          // entries always have a dash: PUBSUB NUMSUB does not count this process
-	Shares   bool          // a key may have several holders, as a semaphore has
+	Several  bool          // a key may have several holders, as a semaphore has
 	Together bool          // of a line that shares: one token serves all of its callers
 	Quorum   bool          // each attempt needs its own token. A Give sets Facts.Yield if others want the key
 	Confirms bool          // only a reply grants the lock, so a message makes the line ask: see WithReplicas
@@ -69,11 +69,11 @@ type Outcome struct {
 	Ended  bool  // a message has handed the key to the token meanwhile, and that claim has ended
 
 	// Of a refusal.
-	Left    time.Duration // what is left of the holder's lease; 0: unknown
-	First   bool          // the entry is the first in the queue
-	Fresh   bool          // the entry is new
-	Foreign bool          // the holder does not hand the lock on
-	Moved   bool          // another token held the key at the refusal before
+	Left     time.Duration // what is left of the holder's lease; 0: unknown
+	First    bool          // the entry is the first in the queue
+	NewEntry bool          // the entry is new
+	Foreign  bool          // the holder does not hand the lock on
+	Moved    bool          // another token held the key at the refusal before
 }
 
 // News is what a line can report to a caller whose ctx has ended.
@@ -101,7 +101,7 @@ type Kind uint8
 
 // What to do.
 const (
-	Ask         Kind = iota // Send an acquire for Token. If Fresh is set, make it first, and call Made.
+	Ask         Kind = iota // Send an acquire for Token. If NewToken is set, make it first, and call Made.
 	Give                    // Release Token, and take its entry out of the queue. With Next, that carries an Ask.
 	Serve                   // Caller has the lock, as number Pass of the turn with Token.
 	Fail                    // The wait of Caller ends with Err.
@@ -120,14 +120,14 @@ func (k Kind) String() string {
 type Effect[T, A any] struct {
 	Kind     Kind
 	Entry    Entry // of an acquire
-	Fresh    bool  // of an acquire: its token is a new one
+	NewToken bool  // of an acquire: its token is new
 	Again    bool  // of an acquire: the entry should be in the queue already
 	Handed   bool  // of Serve: the lease is that of the message, not that of a reply
 	Moved    bool  // of Tell: Caller knows of a refusal, and the key has another holder since
 	Pass     int   // of Serve: 0 begins a turn
 	Token    uint64
 	Next     uint64        // of Give: the fresh token of the acquire that it carries; 0: it carries none
-	Of       A             // of Token; unset for an Ask that is Fresh
+	Of       A             // of Token; unset for an Ask with NewToken
 	Asks     A             // unset. The shell may note here what it has made for a fresh token
 	At       clock.Mono    // of Look and Missed
 	Age      time.Duration // of an acquire: how long the first caller has waited

@@ -200,7 +200,7 @@ func (g *game) outcome(w *scene, i int, o Outcome) {
 	if o.Answer == None {
 		o.Answer = Late
 	}
-	o.Ended, o.Fresh = got == 2, a.fresh == 1
+	o.Ended, o.NewEntry = got == 2, a.fresh == 1
 	used := got == 1 && s.order[0] != 0 && !g.config.Confirms
 	p.ask = acquire{}
 	g.run(w, i, func(m *Machine[int, uint64], f Facts, out []Effect[int, uint64]) []Effect[int, uint64] {

@@ -51,7 +51,7 @@ func (s *scenario) play(words []string) []string {
 	case "new":
 		*s = scenario{callers: make(map[string]*Caller[string]), f: Facts{Now: start, Queues: a.Has("queues"), Listens: true}}
 		s.m.Config = Config{
-			Dash: a.Has("dash"), Shares: a.Has("shares"), Quorum: a.Has("quorum"),
+			Dash: a.Has("dash"), Several: a.Has("shares"), Quorum: a.Has("quorum"),
 			Confirms: a.Has("confirms"), Passes: int(number(a.After("passes"))), TTL: 10 * time.Second,
 			Shortest: 8 * time.Millisecond, Longest: 128 * time.Millisecond,
 		}
@@ -130,7 +130,7 @@ func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string,
 	}
 	return s.m.NotGranted(s.f, Outcome{
 		Answer: answer, Err: errors.New(name), Clean: a.Has("clean") || answer == Refused, Ended: a.Has("ended"),
-		Left: a.Duration("left"), First: a.Has("first"), Fresh: a.Has("fresh"), Foreign: a.Has("foreign"),
+		Left: a.Duration("left"), First: a.Has("first"), NewEntry: a.Has("fresh"), Foreign: a.Has("foreign"),
 		Moved: a.Has("moved"),
 	}, out)
 }
@@ -140,7 +140,7 @@ func (s *scenario) output(out []Effect[string, uint64]) (lines []string) {
 		switch {
 		case e.Kind == Look:
 			s.look = e.At
-		case e.Kind == Ask && e.Fresh:
+		case e.Kind == Ask && e.NewToken:
 			s.m.Made(e.Token)
 		case e.Next != 0:
 			s.m.Made(e.Next)
@@ -182,7 +182,7 @@ func (e Effect[T, A]) String() string {
 	switch e.Kind {
 	case Ask:
 		text := fmt.Sprintf("Ask with token %d", e.Token)
-		if e.Fresh {
+		if e.NewToken {
 			text = fmt.Sprintf("Ask with the fresh token %d", e.Token)
 		}
 		text += fmt.Sprintf(" and %v entry, age %v", e.Entry, e.Age)

@@ -144,8 +144,8 @@ func (g *game) shares(i int) bool { return g.limit > 1 && !g.writes[i] }
 // configOf returns the Config of the line of a process.
 func (g *game) configOf(i int) Config {
 	c := g.config
-	c.Shares = g.shares(i)
-	c.Together = c.Shares && g.together
+	c.Several = g.shares(i)
+	c.Together = c.Several && g.together
 	return c
 }
 
@@ -240,7 +240,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts,
 			if asks++; asks > 1 {
 				g.violated("two acquires for one event")
 			}
-			if e.Fresh {
+			if e.NewToken {
 				e.Asks = uint64(w.unused(i))
 			} else {
 				e.Asks = e.Token
@@ -263,7 +263,7 @@ func (g *game) run(w *scene, i int, event func(m *Machine[int, uint64], f Facts,
 
 // carryOut carries out one effect. asked says that an acquire was sent for the same event.
 func (g *game) carryOut(w *scene, p *proc, e *Effect[int, uint64], asked bool) {
-	if (e.Kind != Ask || !e.Fresh) && e.Of != e.Token {
+	if (e.Kind != Ask || !e.NewToken) && e.Of != e.Token {
 		g.violated("an effect of token %d is about the attempt of token %d", e.Token, e.Of)
 	}
 	switch t := uint8(e.Token); e.Kind {
@@ -301,7 +301,7 @@ func (g *game) ask(w *scene, p *proc, e *Effect[int, uint64], state uint8) {
 	if p.ask.state != none {
 		g.violated("two acquires under way")
 	}
-	if e.Fresh {
+	if e.NewToken {
 		p.token = t
 	} else if p.token != t {
 		g.violated("a token asks again that was given up")
@@ -322,7 +322,7 @@ func (w *scene) score(age time.Duration) uint8 {
 func (c *caller) end() { *c = caller{state: done} }
 
 func (g *game) serve(p *proc, e *Effect[int, uint64]) {
-	shares := g.m.Shares
+	shares := g.m.Several
 	c := &p.callers[e.Caller.Of]
 	if c.state != waits {
 		g.violated("a caller is served that does not wait")

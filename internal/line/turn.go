@@ -16,9 +16,9 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 		m.token = token[A]{} // the permit has it
 		return m.idle(out)
 	// The fence of the grant may be older than the call, and others have newer ones.
-	case m.Shares && m.callers.head.number > m.askedFor:
+	case m.Several && m.callers.head.number > m.askedFor:
 		return m.replace(f, false, out)
-	case m.Shares:
+	case m.Several:
 		out = m.serve(handed, out)
 		m.token = token[A]{} // the permit has it
 		if m.callers.length == 0 {
@@ -62,7 +62,7 @@ func (m *Machine[T, A]) wasRefused(f Facts, o Outcome, out []Effect[T, A]) []Eff
 	if m.token.entry == NoEntry {
 		m.polling.pause = doubled(m.polling.pause, m.Shortest, m.Longest)
 	} else {
-		out = m.missed(f, o.Fresh, out)
+		out = m.missed(f, o.NewEntry, out)
 		m.token.seen = m.asked
 	}
 	if m.callers.length > 0 {
