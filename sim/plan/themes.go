@@ -32,6 +32,16 @@ func Themes() (names []string) {
 	return names
 }
 
+// Kinds returns the kinds of Lockers that a theme draws from.
+func Kinds(name string) []Kind {
+	for _, t := range themes {
+		if t.name == name {
+			return t.kinds
+		}
+	}
+	return nil
+}
+
 var (
 	anyKind = []Kind{SetNXPX, Semaphore, ReadWrite, LegacySetNX, Redlock, Migration}
 	queued  = []Kind{SetNXPX, Semaphore, ReadWrite}
