@@ -1,14 +1,9 @@
-// Package proof shows, by tests that anyone can run, what holds for redlatch's locks and
-// semaphores.
+// Package proof shows on real servers what holds for redlatch's locks and semaphores, by a test that
+// anyone can run for as long as they like. Clients acquire, use, extend, release and lose locks, while
+// faults occur at random. Porcupine judges what they saw, see package history.
 //
-//   - Histories: clients acquire, use, extend, release and lose locks on real servers, while faults
-//     occur at random. Porcupine judges what they saw, see package history.
-//   - Soak: the histories again, for as long as one likes.
-//
-// All random choices come from a seed that is printed:
-//
-//	go test -run Histories -seed 42
 //	go test -run Soak -soak 30m -timeout 0
 //
-// A seed repeats these choices, but not the timing of servers and network.
+// All random choices come from a seed that is printed, and that -seed repeats, but not the timing of
+// servers and network. Package sim plays the same faults in virtual time, in each run of the tests.
 package proof

@@ -44,7 +44,7 @@ type episode struct {
 func (w *world) newEpisode(seed uint64, keeping bool, round int) *episode {
 	return &episode{
 		world: w, seed: seed, prefix: fmt.Sprintf("%s%d:", roundPrefix, round), faults: w.faults(keeping), keeping: keeping,
-		ops: 1000, length: 4 * time.Second, limit: 5 * time.Minute, bound: time.Minute, struck: make(map[string]int),
+		ops: 1000, length: 15 * time.Second, limit: 3 * time.Minute, bound: time.Minute, struck: make(map[string]int),
 	}
 }
 
