@@ -350,10 +350,10 @@ func lock(change func(g *game)) game {
 	return g
 }
 
-// games are the worlds to explore. Each is walked with at most one fault of each kind, and with
-// total of them in all. A client of another library counts as a fault. Without -line.wide, two
-// processes with two callers each make more than a million scenes, where those that differ only in
-// the order of the processes count once.
+// games are the worlds to explore. Each is walked with at most one fault of each kind, two with -wide,
+// and with as many in all as total has for the size. A client of another library counts as a fault. Two
+// processes with two callers each and two faults make more than two million scenes, where those that
+// differ only in the order of the processes count once.
 //
 // The games have no clock: looks come at any time, a lease that nobody trusts may end at any time,
 // and a reply or a message may be too late at any time. A turn may pass the lock on, or not.
@@ -363,40 +363,37 @@ func lock(change func(g *game)) game {
 // deadlines of callers are subjects of the scenarios.
 var games = []struct {
 	name  string
-	total uint8
+	total [3]uint8 // by explore.Size
 	game  game
 }{
-	{"two processes, two callers each", 2, lock(func(*game) {})},
-	{"three processes", 2, lock(func(g *game) { g.procs, g.callers = 3, 1 })},
-	{"channels open late", 0, lock(func(g *game) { g.channels = [3]channel{opens, opens} })},
-	{"one without messages", 1, lock(func(g *game) { g.channels[1] = shut })},
-	{"replicas confirm", 1, lock(func(g *game) { g.config.Confirms = true })},
-	{"one in a hurry", 1, lock(func(g *game) { g.hurried[1] = true })},
-	{"one polls and queues", 1, lock(func(g *game) { g.both[1], g.channels[1] = true, opens })},
-	{"two poll and queue", 1, lock(func(g *game) { g.procs, g.callers, g.both, g.channels[0] = 3, 1, [3]bool{true, true}, opens })},
-	{"polling", 1, lock(func(g *game) { g.polls = true })},
-	{"a quorum", 1, lock(func(g *game) { g.polls, g.config.Quorum = true, true })},
-	{"semaphore", 1, lock(func(g *game) { g.limit = 2 })},
-	{"semaphore of three processes", 1, lock(func(g *game) { g.procs, g.callers, g.limit = 3, 1, 2 })},
-	{"callers with other limits", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.limits = 3, 1, 2, [3]int{1} })},
-	{"readers and a writer", 1, lock(func(g *game) { g.limit, g.together, g.writes = 2, true, [3]bool{true} })},
-	{"two readers and a writer", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true} })},
-	{"two writers and a reader", 1, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true, true} })},
+	{"two processes, two callers each", [3]uint8{1, 1, 3}, lock(func(*game) {})},
+	{"three processes", [3]uint8{1, 2, 3}, lock(func(g *game) { g.procs, g.callers = 3, 1 })},
+	{"channels open late", [3]uint8{0, 0, 1}, lock(func(g *game) { g.channels = [3]channel{opens, opens} })},
+	{"one without messages", [3]uint8{0, 1, 2}, lock(func(g *game) { g.channels[1] = shut })},
+	{"replicas confirm", [3]uint8{0, 1, 2}, lock(func(g *game) { g.config.Confirms = true })},
+	{"one in a hurry", [3]uint8{0, 1, 2}, lock(func(g *game) { g.hurried[1] = true })},
+	{"one polls and queues", [3]uint8{0, 0, 2}, lock(func(g *game) { g.both[1], g.channels[1] = true, opens })},
+	{"two poll and queue", [3]uint8{0, 0, 2}, lock(func(g *game) { g.procs, g.callers, g.both, g.channels[0] = 3, 1, [3]bool{true, true}, opens })},
+	{"polling", [3]uint8{0, 1, 2}, lock(func(g *game) { g.polls = true })},
+	{"a quorum", [3]uint8{0, 1, 2}, lock(func(g *game) { g.polls, g.config.Quorum = true, true })},
+	{"semaphore", [3]uint8{0, 1, 2}, lock(func(g *game) { g.limit = 2 })},
+	{"semaphore of three processes", [3]uint8{0, 1, 2}, lock(func(g *game) { g.procs, g.callers, g.limit = 3, 1, 2 })},
+	{"callers with other limits", [3]uint8{0, 1, 2}, lock(func(g *game) { g.procs, g.callers, g.limit, g.limits = 3, 1, 2, [3]int{1} })},
+	{"readers and a writer", [3]uint8{0, 1, 2}, lock(func(g *game) { g.limit, g.together, g.writes = 2, true, [3]bool{true} })},
+	{"two readers and a writer", [3]uint8{0, 1, 2}, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true} })},
+	{"two writers and a reader", [3]uint8{0, 1, 2}, lock(func(g *game) { g.procs, g.callers, g.limit, g.together, g.writes = 3, 1, 2, true, [3]bool{true, true} })},
 }
 
 func TestNothingGoesWrongInAnyShortHistory(t *testing.T) {
 	for _, c := range games {
 		t.Run(c.name, func(t *testing.T) {
 			explore.Parallel(t)
-			each, total := uint8(1), c.total
-			switch explore.Chosen() {
-			case explore.Wide:
-				each, total = 2, total+1
-			case explore.Small:
-				total = max(total, 1) - 1
+			size, each := explore.Chosen(), uint8(1)
+			if size == explore.Wide {
+				each = 2
 			}
 			g := c.game
-			g.world().Test(t, g.start(each, total))
+			g.world().Test(t, g.start(each, c.total[size]))
 		})
 	}
 }
