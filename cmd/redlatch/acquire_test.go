@@ -120,7 +120,7 @@ func TestTimeoutBoundsTheWholeWait(t *testing.T) {
 // TestMinHoldOutlastsACrashOfRun: redlatch is killed while COMMAND runs, and the lock lasts for its
 // min hold.
 func TestMinHoldOutlastsACrashOfRun(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		p := redlatchRun(t, s.url, []string{"-ttl", "3s", "-min-hold", "1h"}, `echo $$; exec sleep 60`)
 		p.group()
 		require.NoError(t, p.Process.Kill())

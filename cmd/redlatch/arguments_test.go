@@ -106,11 +106,14 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 	const secret = "hunter2"
 	s := onRedis(t)
 	require.NoError(t, s.client.ConfigSet(t.Context(), "requirepass", "another").Err())
+	var runs []*program
 	for _, url := range []string{
 		"unix://:" + secret + "@" + s.addr, "unix://root:" + secret + "@" + s.addr,
 		"redis://:" + secret + "@127.0.0.1:1", "rediss://u:" + secret + "@127.0.0.1:1",
 	} {
-		p := start(t, redlatchCmd(t, url, "status", "k"))
+		runs = append(runs, start(t, redlatchCmd(t, url, "status", "k")))
+	}
+	for _, p := range runs {
 		require.Equal(t, exitUnavailable, p.code())
 		require.NotEmpty(t, p.errors())
 		require.NotContains(t, p.errors(), secret)

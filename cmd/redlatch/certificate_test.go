@@ -33,7 +33,7 @@ func TestServersMayAskForACertificate(t *testing.T) {
 	pair, authorities, file := newCertificate(t)
 	m := miniredis.NewMiniRedis()
 	require.NoError(t, m.StartTLS(&tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authorities}))
-	defer m.Close()
+	t.Cleanup(m.Close)
 	url := "rediss://" + m.Addr()
 	command := func(url string, args ...string) *program {
 		cmd := redlatchCmd(t, url, args...)
@@ -43,8 +43,12 @@ func TestServersMayAskForACertificate(t *testing.T) {
 	for name, args := range map[string][]string{
 		"status": {"k"}, "list": nil, "unlock": {"-f", "k"}, "run": {"-try", "k", "--", "true"},
 	} {
-		locktest.Eventually(t, name, func() bool { return command(url, append([]string{name, "-cert", file}, args...)...).code() == 0 })
-		require.Equal(t, exitUnavailable, command(url, append([]string{name}, args...)...).code(), name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			without := command(url, append([]string{name}, args...)...)
+			locktest.Eventually(t, name, func() bool { return command(url, append([]string{name, "-cert", file}, args...)...).code() == 0 })
+			require.Equal(t, exitUnavailable, without.code())
+		})
 	}
 	key := filepath.Join(t.TempDir(), "key")
 	text, err := os.ReadFile(file)

@@ -38,7 +38,7 @@ func (s *server) handOver(t *testing.T, key, from, to string) {
 // TestWatchPrintsHandOvers: also those of semaphores. The old owner is known if its hand-over was
 // seen.
 func TestWatchPrintsHandOvers(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		all, some := s.watching(t), s.watching(t, "-match", "imp*t", "-prefix", "p:")
 		s.handOver(t, "import", "a", "b")
 		require.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}\timport\t-\tb\t\d+\t\S+m?s$`, all.line())
@@ -62,7 +62,7 @@ func TestWatchPrintsHandOvers(t *testing.T) {
 // TestWatchSeesOneDatabase: pub/sub has none, but applications that share a server by databases may
 // have keys of one name. The queue hands locks and permits on in each of them.
 func TestWatchSeesOneDatabase(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		third := &server{url: s.url + "/3", client: locktest.Closing(t, redis.NewClient(&redis.Options{Network: s.network, Addr: s.addr, DB: 3}))}
 		if s.network == "unix" {
 			third.url = s.url + "?db=3"

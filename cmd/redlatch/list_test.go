@@ -62,7 +62,7 @@ func foreign(t *testing.T, c *redis.Client) {
 // TestListShowsWhatIsHeld: locks of each kind, with their owners and waiters, and no keys of other
 // programs.
 func TestListShowsWhatIsHeld(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
 		foreign(t, s.client)
 		lines, summary := s.listed(t)

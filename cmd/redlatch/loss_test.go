@@ -20,7 +20,7 @@ import (
 // TestLossEndsTheCommand: the status is 70, whatever the command returns. If another owner has the
 // key, it keeps it.
 func TestLossEndsTheCommand(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		p := redlatchRun(t, s.url, brief, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
 		p.group()
 		p.expect("ready")
@@ -42,7 +42,7 @@ func TestLossEndsTheCommand(t *testing.T) {
 // TestLossThatTheCommandDidNotLiveToSee: the command ended before run noticed the loss. It may have
 // worked while another owner had the key, so the status is 70.
 func TestLossThatTheCommandDidNotLiveToSee(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1h", "k", "--", "sh", "-c", "echo ready; read -r x; exit 0")
 		in := pipe(t, cmd)
 		p := start(t, cmd)
@@ -99,7 +99,7 @@ func TestCommandHasItsGrace(t *testing.T) {
 // TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway: SIGTERM, the grace and SIGKILL all come while
 // Redis still has the key.
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
 		const ttl = 12 * time.Second
 		fifo := filepath.Join(t.TempDir(), "fifo")

@@ -22,7 +22,7 @@ const riding = "redlatch: continuing despite an error: "
 
 // TestRunRidesOutAnOutage: Redis is unavailable from the first attempt on. stderr says so once.
 func TestRunRidesOutAnOutage(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		for name, fail := range map[string]func(*faultproxy.Proxy){"refuses": (*faultproxy.Proxy).Refuse, "is silent": (*faultproxy.Proxy).Silence} {
 			t.Run(name, func(t *testing.T) {
 				proxy := faultproxy.New(t, s.network, s.addr)
@@ -65,19 +65,22 @@ func TestReasonOfASilenceIsShown(t *testing.T) {
 	unknown := httptest.NewUnstartedServer(nil)
 	unknown.Config.ErrorLog = log.New(io.Discard, "", 0)
 	unknown.StartTLS()
-	defer unknown.Close()
+	t.Cleanup(unknown.Close)
 	for url, reason := range map[string]string{
 		"redis+sentinel://127.0.0.1:1,127.0.0.1:2/main":           "all sentinels specified in configuration are unreachable: dial tcp",
 		"rediss://" + strings.TrimPrefix(unknown.URL, "https://"): "certificate signed by unknown authority",
 	} {
 		for _, args := range [][]string{{"status", "k"}, {"run", "-try", "k", "--", "true"}, {"run", "-timeout", "2s", "k", "--", "true"}} {
-			locktest.Eventually(t, reason, func() bool { // a busy machine may have no time to find it out
-				p := start(t, redlatchCmd(t, url, args...))
-				require.Equal(t, exitUnavailable, p.code())
-				for line := range strings.SplitSeq(strings.TrimSpace(p.errors()), "\n") {
-					require.True(t, strings.HasPrefix(line, "redlatch: "), p.errors())
-				}
-				return strings.Contains(p.errors(), reason)
+			t.Run(strings.Join(args, " ")+" says "+reason, func(t *testing.T) {
+				t.Parallel()
+				locktest.Eventually(t, reason, func() bool { // a busy machine may have no time to find it out
+					p := start(t, redlatchCmd(t, url, args...))
+					require.Equal(t, exitUnavailable, p.code())
+					for line := range strings.SplitSeq(strings.TrimSpace(p.errors()), "\n") {
+						require.True(t, strings.HasPrefix(line, "redlatch: "), p.errors())
+					}
+					return strings.Contains(p.errors(), reason)
+				})
 			})
 		}
 	}
@@ -98,7 +101,7 @@ func TestErrorThatRetryingCannotFixEndsTheWait(t *testing.T) {
 // TestMaxHoldEndsAJobThatHangs: the command gets SIGTERM, and the lock is free for others when it
 // has ended.
 func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		begun := time.Now()
 		p := redlatchRun(t, s.url, []string{"-max-hold", "9s"}, `echo $$; trap "echo told; exit 0" TERM; echo ready; sleep 60 & wait`)
 		p.group()
@@ -128,7 +131,7 @@ func TestQuietRunSaysNothingOfAnotherOwner(t *testing.T) {
 
 // TestMinHoldIsForCommandsThatRan: a command that cannot be executed leaves no key behind.
 func TestMinHoldIsForCommandsThatRan(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		odd := notExecutable(t)
 		for _, args := range [][]string{{"run", "-min-hold", "1h", "k"}, {"run", "-min-hold", "1h", "-limit", "2", "sem"}} {
 			p := start(t, redlatchCmd(t, s.url, append(args, "--", odd)...))

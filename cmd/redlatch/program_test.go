@@ -235,18 +235,15 @@ func newServer(t *testing.T, url, network, addr string) *server {
 	return &server{url: url, network: network, addr: addr, client: client}
 }
 
-// onServers runs a test on each kind of server.
-func onServers(t *testing.T, test func(t *testing.T, s *server)) {
+// onServer runs a test on redis-server, or on miniredis where that is not installed.
+func onServer(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	t.Parallel()
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
+	if redistest.Skips() {
 		test(t, onMiniredis(t))
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, onRedis(t))
-	})
+		return
+	}
+	test(t, onRedis(t))
 }
 
 // locker returns a Locker that stands for another process.

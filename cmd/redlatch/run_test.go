@@ -27,7 +27,7 @@ var (
 
 // TestExitStatusOfTheCommandIsThatOfRun: also if a signal killed the command.
 func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -KILL $$": 137, "kill -TERM $$": 143} {
 			p := redlatchRun(t, s.url, patient, script)
 			require.Equal(t, want, p.code(), script)
@@ -40,7 +40,7 @@ func TestExitStatusOfTheCommandIsThatOfRun(t *testing.T) {
 // TestLockIsHeldWhileTheCommandRuns: the command also has its arguments, its environment and its
 // streams.
 func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "-owner", "nightly report", "k", "--", "sh", "-c",
 			`echo "$REDLATCH_KEY"; echo "$REDLATCH_TOKEN"; echo "$REDLATCH_FENCE"; echo "$0 $1"; read -r line; echo "got $line"; echo oops >&2`,
 			"two words", "")
@@ -64,7 +64,7 @@ func TestLockIsHeldWhileTheCommandRuns(t *testing.T) {
 // TestBusyKeyIsNotWaitedForForever: the status is 75 with -try and after -timeout, and nothing is
 // left in Redis.
 func TestBusyKeyIsNotWaitedForForever(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
 		p := redlatchRun(t, s.url, []string{"-ttl", "1m", "-try"}, "echo no")
 		require.Equal(t, exitBusy, p.code())
@@ -127,7 +127,7 @@ func notExecutable(t *testing.T) string {
 
 // TestRunsTakeTurns: the second run gets the lock when the command of the first has ended.
 func TestRunsTakeTurns(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		script := `echo "$REDLATCH_FENCE"; read -r line`
 		cmd := redlatchCmd(t, s.url, "run", "-ttl", "1m", "k", "--", "sh", "-c", script)
 		in := pipe(t, cmd)
@@ -181,7 +181,7 @@ func TestCleanUpHasTimeToBegin(t *testing.T) {
 
 // TestSignalEndsTheWait: nothing is left in Redis.
 func TestSignalEndsTheWait(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
 		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGUSR1} {
 			p := redlatchRun(t, s.url, patient, "echo no")
@@ -287,7 +287,7 @@ func TestCrontabOnSeveralHosts(t *testing.T) {
 
 // TestMinHoldKeepsTheKey: nobody else gets the lock, although the command has ended.
 func TestMinHoldKeepsTheKey(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		require.Zero(t, redlatchRun(t, s.url, []string{"-min-hold", "1h", "-owner", "job"}, "exit 0").code())
 		p := redlatchRun(t, s.url, []string{"-try"}, "exit 0")
 		require.Equal(t, exitBusy, p.code())
@@ -299,7 +299,7 @@ func TestMinHoldKeepsTheKey(t *testing.T) {
 // TestKeepAfterFollowsSuccess: nobody else gets the lock after a command that succeeded. After one
 // that failed it is free.
 func TestKeepAfterFollowsSuccess(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		require.Equal(t, 3, redlatchRun(t, s.url, []string{"-keep-after", "1h"}, "exit 3").code())
 		require.Zero(t, redlatchRun(t, s.url, []string{"-try", "-keep-after", "1h"}, "exit 0").code())
 		require.Equal(t, exitBusy, redlatchRun(t, s.url, []string{"-try"}, "exit 0").code())
@@ -308,7 +308,7 @@ func TestKeepAfterFollowsSuccess(t *testing.T) {
 
 // TestUnconfirmedReleaseIsAWarning: the command ran under the lock, so its exit status counts.
 func TestUnconfirmedReleaseIsAWarning(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
 		cmd := redlatchCmd(t, "redis://"+proxy.Addr(), "run", "-ttl", "1m", "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
 		in := pipe(t, cmd)

@@ -20,7 +20,7 @@ import (
 
 // TestStatusShowsHolders: it shows them as columns and as JSON, without the token.
 func TestStatusShowsHolders(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
 		require.NoError(t, s.client.Set(ctx, "foreign", "somebody", 0).Err())

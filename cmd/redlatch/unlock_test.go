@@ -22,7 +22,7 @@ import (
 // TestUnlockReleasesInThePlaceOfTheOwner: the run that held the lock ends, and a waiter gets the
 // lock.
 func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		owner := redlatchRun(t, s.url, []string{"-ttl", "6s", "-owner", "stuck"}, `echo $$; echo ready; exec sleep 60`)
 		owner.group()
 		owner.expect("ready")
@@ -49,7 +49,7 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 // TestUnlockReleasesTheHolderThatIsNamed: and not the healthy one. Status and unlock find out
 // themselves that the key is a semaphore.
 func TestUnlockReleasesTheHolderThatIsNamed(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		inputs, holders := map[string]io.Closer{}, map[string]*program{}
 		for _, name := range []string{"hung", "healthy"} {
 			cmd := redlatchCmd(t, s.url, "run", "-limit", "2", "-owner", name, "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
@@ -100,7 +100,7 @@ func TestUnlockReleasesTheHolderThatIsNamed(t *testing.T) {
 
 // TestUnlockReleasesAllThatANameHolds: a process can hold several permits.
 func TestUnlockReleasesAllThatANameHolds(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		l := locktest.Semaphore(t, s.client, 3, locktest.LongTTL, redlatch.WithOwner("hung"))
 		locks := []*redlatch.Lock{locktest.MustLock(t, l, "k"), locktest.MustLock(t, l, "k")}
 		healthy := locktest.MustLock(t, l, "k", redlatch.WithOwner("healthy"))
@@ -128,7 +128,7 @@ func TestUnlockReleasesAllThatANameHolds(t *testing.T) {
 
 // TestLegacyLockIsFoundToo: it has another form, and no queue.
 func TestLegacyLockIsFoundToo(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		lock := locktest.MustLock(t, locktest.LegacySetNX(t, s.client, locktest.LongTTL, redlatch.WithOwner("old one")), "k")
 		p := start(t, redlatchCmd(t, s.url, "status", "k"))
 		require.Regexp(t, `^k\theld\told one\t`, p.line())
@@ -140,7 +140,7 @@ func TestLegacyLockIsFoundToo(t *testing.T) {
 
 // TestManyRunsReadOrOneWrites: status, list and unlock know both.
 func TestManyRunsReadOrOneWrites(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		hold := func(flag, owner string) (input io.Closer, holder *program) {
 			cmd := redlatchCmd(t, s.url, "run", flag, "-owner", owner, "k", "--", "sh", "-c", "echo ready; read -r x; exit 3")
 			input, holder = pipe(t, cmd), start(t, cmd)
@@ -182,7 +182,7 @@ func TestManyRunsReadOrOneWrites(t *testing.T) {
 // TestUnlockReleasesNothingNewer: a lock that another owner acquired after the status was shown
 // stays.
 func TestUnlockReleasesNothingNewer(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
 		l := s.locker(t, locktest.LongTTL)
 		old := locktest.MustLock(t, l, "k")
@@ -248,7 +248,7 @@ func TestUnlockAsks(t *testing.T) {
 // TestUnlockEndsTheMinHoldThatItHasShown: a job that it keeps out can run again. The next waiter
 // gets the key at once.
 func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		for _, flags := range [][]string{nil, {"-limit", "1"}} {
 			run := func(args ...string) *program {
 				args = append(append([]string{"run", "-q"}, flags...), append(args, "k", "--", "true")...)
@@ -275,7 +275,7 @@ func TestUnlockEndsTheMinHoldThatItHasShown(t *testing.T) {
 // TestUnlockEndsNoLaterMinHold: a min hold that began after unlock has shown the key stays, and so
 // does one that began after an earlier one has ended.
 func TestUnlockEndsNoLaterMinHold(t *testing.T) {
-	onServers(t, func(t *testing.T, s *server) {
+	onServer(t, func(t *testing.T, s *server) {
 		ctx := t.Context()
 		l := s.locker(t, locktest.LongTTL)
 		lock := locktest.MustLock(t, l, "k", redlatch.WithMinHold(time.Hour))

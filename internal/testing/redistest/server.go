@@ -65,6 +65,12 @@ func mustBeInstalled(tb testing.TB) {
 	}
 }
 
+// Skips reports whether tests that start a server are skipped, since redis-server is not installed.
+func Skips() bool {
+	_, err := exec.LookPath(binary())
+	return err != nil && os.Getenv("REDLATCH_REDIS_SERVER") == "" && os.Getenv("REDLATCH_REQUIRE_REDIS") == ""
+}
+
 // MustHave skips a test that needs a program if it is not installed. If REDLATCH_REQUIRE_REDIS is
 // set, the test fails.
 func MustHave(tb testing.TB, program string) {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -49,20 +50,23 @@ type silence struct{}
 
 func (silence) Printf(context.Context, string, ...any) {}
 
+// AtOnce is how many tests Main runs at once, even with fewer processors: many tests of locks wait for
+// time to pass. More than these would keep each other from answering in time on a busy machine, unless
+// nearly all of them wait. The race detector slows them down, so it runs half as many.
+var AtOnce = 8
+
 // Main is a TestMain that stops the server of [Shared], and keeps go-redis from logging. Unless
-// -parallel is given, it runs eight tests at once, even with fewer processors: many tests of locks
-// wait for time to pass. The race detector slows them down, so it runs four. More of them would
-// keep each other from answering in time on a busy machine. Garbage is collected seldom, which
+// -parallel is given, it runs AtOnce tests at once. Garbage is collected seldom, which
 // saves a fifth of the processor time: a miniredis makes an interpreter for each script.
 func Main(m *testing.M) {
 	redis.SetLogger(silence{})
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
-		atOnce := "8"
+		atOnce := AtOnce
 		if race.Detector() {
-			atOnce = "4"
+			atOnce /= 2
 		}
-		_ = flag.Set("test.parallel", atOnce)
+		_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
 	}
 	debug.SetGCPercent(400)
 	code := m.Run()
