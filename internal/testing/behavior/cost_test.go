@@ -24,7 +24,7 @@ import (
 // memory returns how many allocations and bytes a run of f costs. On a busy machine a run may wait
 // longer, and do more then, so the least of several rounds counts.
 func memory(f func()) (allocs, bytes float64) {
-	const rounds, runs = 5, 400
+	const rounds, runs = 5, 100
 	allocs, bytes = math.Inf(1), math.Inf(1)
 	for range 100 {
 		f()

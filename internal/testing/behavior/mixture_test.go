@@ -34,7 +34,7 @@ func TestProcessesThatPollAndThoseThatQueueShareAKey(t *testing.T) {
 						client.AddHook(distant(time.Millisecond))
 						lockers = append(lockers, newLocker(t, client, opts...))
 					}
-					grants := grantsOf(t, lockers, callers, 10*time.Second)
+					grants := grantsOf(t, lockers, callers, 5*time.Second)
 					t.Log(grants)
 					require.LessOrEqual(t, 3*(slices.Max(grants)-slices.Min(grants)), slices.Max(grants), grants)
 				})
