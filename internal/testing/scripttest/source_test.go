@@ -66,23 +66,38 @@ func (b *branches) reach(n int) {
 	b.count[n]++
 }
 
-// missing returns how many branches there are, and those that were not reached.
-func (b *branches) missing() (total int, missing []string) {
+// missing returns the branches that were not reached.
+func (b *branches) missing() (missing []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for n, br := range b.all {
-		total++
 		if b.count[n] == 0 {
 			missing = append(missing, br.where+" is never reached")
 		}
-		if br.before >= 0 {
-			total++
-			if b.count[n] >= b.count[br.before] {
-				missing = append(missing, br.where+" is never skipped")
-			}
+		if br.before >= 0 && b.count[n] >= b.count[br.before] {
+			missing = append(missing, br.where+" is never skipped")
 		}
 	}
-	return total, missing
+	return missing
+}
+
+// missingInAll returns the branches that are missing wherever their file was run.
+func missingInAll(counted []*branches) (all []string) {
+	runs, missing := make(map[string]int), make(map[string]int)
+	for _, b := range counted {
+		for file := range b.done {
+			runs[file]++
+		}
+		for _, where := range b.missing() {
+			missing[where]++
+		}
+	}
+	for where, n := range missing {
+		if file, _, _ := strings.Cut(where, ":"); n == runs[file] {
+			all = append(all, where)
+		}
+	}
+	return all
 }
 
 var token = regexp.MustCompile(`'[^']*'|--.*|\w+|\s+|.`)
@@ -100,8 +115,9 @@ func (b *branches) instrument(file, text string) string {
 	var out strings.Builder
 	line := 0
 	nests := []nest{{}}
+	first := len(b.all)
 	add := func(what string, before int) int {
-		b.all = append(b.all, branch{fmt.Sprintf("%s:%d: %s", file, line, what), before})
+		b.all = append(b.all, branch{fmt.Sprintf("%s:%d: %s (%d)", file, line, what, len(b.all)-first), before})
 		b.count = append(b.count, 0)
 		return len(b.all) - 1
 	}
