@@ -56,7 +56,9 @@ func StartTCP(tb testing.TB, args ...string) *Server {
 // binary is the program that servers run.
 func binary() string { return cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server") }
 
-func mustBeInstalled(tb testing.TB) {
+// MustBeInstalled skips a test that starts a server, or fails it, as Start does if redis-server is not
+// installed.
+func MustBeInstalled(tb testing.TB) {
 	tb.Helper()
 	if os.Getenv("REDLATCH_REDIS_SERVER") == "" {
 		MustHave(tb, "redis-server")
@@ -90,7 +92,7 @@ func MustHave(tb testing.TB, program string) {
 // restarts, and leave room for the bus port of a cluster, which is 10,000 higher.
 func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
 	tb.Helper()
-	mustBeInstalled(tb)
+	MustBeInstalled(tb)
 	for try := 1; ; try++ {
 		port := 0
 		if tcp {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { Main(m) }
 func TestServer(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, ...string) *Server{"unix": Start, "tcp": StartTCP} {
 		t.Run(name, func(t *testing.T) {
-			mustBeInstalled(t)
+			MustBeInstalled(t)
 			var s *Server
 			t.Run("the test", func(t *testing.T) {
 				s = start(t, "--appendonly", "yes", "--appendfsync", "always")

@@ -114,6 +114,7 @@ func tryMany(t *testing.T, lockers []redlatch.Locker) {
 // setClocks has redis-server run with a clock of its own from now on.
 func setClocks(t *testing.T) {
 	t.Helper()
+	redistest.MustBeInstalled(t) // the program below always is
 	redistest.MustHave(t, "cc")
 	dir := t.TempDir()
 	lib, wrapper := filepath.Join(dir, "clock.so"), filepath.Join(dir, "redis-server")
