@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
+
+var stress = flag.Duration("behavior.stress", time.Second/2, "how long handles end together on a real server")
 
 // TestReadersThatEndInOneInstant: whatever ends the locks of all readers of a process at once, and
 // whatever each does then, their permit is given back once. So each later call of the Locker gets
@@ -102,6 +105,49 @@ func TestDoOfReadersThatEndInOneInstant(t *testing.T) {
 				assert.ErrorIs(t, err, redlatch.ErrMaxHold)
 			})
 		}
+	})
+}
+
+// TestHandlesEndTogetherOnARealServer: under load, with leases that end by themselves, what each
+// handle does then disturbs no other call. Every night this goes on for longer.
+func TestHandlesEndTogetherOnARealServer(t *testing.T) {
+	kinds := only("SetNXPX", "Semaphore", "Write")
+	kinds["Read"] = readers["Read"]
+	onRedis(t, kinds, func(t *testing.T, w *world) {
+		lockers := []redlatch.Locker{
+			w.locker(t, redlatch.WithMaxHold(20*time.Millisecond)),
+			w.locker(t, redlatch.WithTTL(30*time.Millisecond), redlatch.WithoutRenewal()),
+		}
+		for until := time.Now().Add(*stress); time.Now().Before(until); {
+			together(32, func(i int) {
+				l, key := lockers[i%2], fmt.Sprint(i%4)
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				lock, err := l.Lock(ctx, key)
+				if err != nil {
+					assert.Nil(t, lock)
+					return
+				}
+				if i%8 > 1 {
+					<-lock.Done()
+				}
+				assert.Equal(t, key, lock.Key())
+				assert.NotZero(t, lock.Fence())
+				if i%3 == 0 {
+					_ = lock.UnlockAfter(ctx, time.Millisecond)
+				}
+				_ = lock.Extend(ctx, time.Second)
+				_ = lock.Unlock(ctx)
+				assert.ErrorIs(t, lock.Unlock(ctx), redlatch.ErrReleased)
+				assert.Error(t, lock.Err())
+			})
+		}
+		direct := w.Direct
+		require.NoError(t, direct.FlushAll(t.Context()).Err())
+		other := w.over(t, w.Client(t))
+		lock, err := other.TryLock(t.Context(), "free", redlatch.WithMaxHold(time.Minute))
+		require.NoError(t, err)
+		unlock(t, lock)
 	})
 }
 
