@@ -58,8 +58,9 @@ func monoOf(t time.Time) Mono { return Mono(t.Sub(begin) + time.Duration(begin.U
 // MonoNow reads the monotonic clock.
 func MonoNow() Mono { return monoOf(time.Now()) }
 
-// MonoOf returns the instant of t, which may have no monotonic reading.
-func MonoOf(t time.Time) Mono { return MonoNow().Add(time.Until(t)) }
+// MonoOf returns the instant of t, which may have no monotonic reading, or Longest from now if that is
+// earlier.
+func MonoOf(t time.Time) Mono { return MonoNow().Add(min(time.Until(t), Longest)) }
 
 // Add returns the instant a time later.
 func (m Mono) Add(d time.Duration) Mono { return m + Mono(d) }

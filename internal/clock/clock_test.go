@@ -90,4 +90,7 @@ func TestTimeIsThatOfBothClocks(t *testing.T) {
 	}
 	check(t)
 	synctest.Test(t, check)
+	if m := MonoOf(time.Now().Add(math.MaxInt64)); m <= MonoNow() {
+		t.Error(m, "an end in centuries has passed")
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -198,6 +199,29 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestDeadlineBeyondAllTime: a ctx that ends in centuries is one that does not end. Its caller is served
+// as soon as the key is free.
+func TestDeadlineBeyondAllTime(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
+		defer cancel()
+		held := mustLock(t, w.locker(t), "k")
+		got := make(chan error, 1)
+		l := w.locker(t)
+		go func() { // ends with the wait
+			lock, err := l.Lock(ctx, "k")
+			if err == nil {
+				err = lock.Unlock(ctx)
+			}
+			got <- err
+		}()
+		<-time.After(100 * time.Millisecond)
+		require.Empty(t, got)
+		require.NoError(t, held.Unlock(t.Context()))
+		require.NoError(t, await(t, got, "the key is free"))
+	})
 }
 
 // TestCallsWithOptionsAreLinesOfTheirOwn: the callers of one Locker are one line. A call with
