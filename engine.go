@@ -56,7 +56,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	defaults := defaults()
 	defaults.limit = h.limit
 	cfg, err := configured(s, defaults, opts)
-	if err == nil && cfg.limit != h.limit {
+	if err == nil && cfg.limited {
 		err = invalid("WithLimit(%d): an option of a call, not of its Locker", cfg.limit)
 	}
 	if err != nil {

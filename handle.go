@@ -243,11 +243,11 @@ func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 }
 
 // keptOutBy reports whether a lock of holder on the same key is known to keep r, a call of e, out.
-// One of the same Locker, or of its pair, does unless the key has several permits. One on the same
+// One of the same Locker, or of its pair, does unless r has a limit above 1. One on the same
 // client does if either of the two writes. A second reader is kept out if a writer comes in between.
 func (e *engine) keptOutBy(r *request, holder *engine) bool {
 	if cmp.Or(e.pair, e) == cmp.Or(holder.pair, holder) {
-		return !e.several(r.cfg)
+		return r.cfg.limit <= 1 || e.reads || e.writes
 	}
 	return (e.writes || holder.writes) && e.sharesClient(holder)
 }

@@ -49,7 +49,7 @@ func newLine(e *engine, r *request) *keyLine {
 	w := &keyLine{engine: e, request: r}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
-		Dash: e.inbox != nil && e.inbox.Spread, Several: cfg.limit > 1 && !e.writes, Together: e.reads, Quorum: e.quorum,
+		Dash: e.inbox != nil && e.inbox.Spread, Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	if !w.machine.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {

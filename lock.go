@@ -96,12 +96,12 @@ type Locker interface {
 	//
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
 	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
-	// with [ErrInvalid], unless key is a semaphore with several permits. The two Lockers of
+	// with [ErrInvalid], unless key is a semaphore and the call has a limit above 1. The two Lockers of
 	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
 	// too.
 	//
 	// A call with options stands in a line of its own, and so costs Redis as much as another
-	// process. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited
+	// process, unless these are [WithHooks], [WithMaxWait] and [WithLimit]: each limit has lines. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited
 	// longest, of any process. For up to 5 ms, that process then passes it on to those who were in
 	// line, each once, without asking Redis. A key whose lease has ended goes to that line, too.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)

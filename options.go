@@ -22,6 +22,8 @@ type config struct {
 	hooks Hooks
 	lead  bool // the call is one of Lead
 
+	limited bool // by WithLimit
+
 	// Of the wait. Calls that differ here share a line.
 	maxWait   time.Duration // 0: ctx alone bounds it
 	waitBegan time.Time     // of the call that this one is a part of; zero: with this one
@@ -110,7 +112,7 @@ func refuseBoth(strategy string, cfg *config) error {
 	switch {
 	case cfg.replicas > 0:
 		return invalid("WithReplicas(%d, %v): %s does not support it", cfg.replicas, cfg.replicaTimeout, strategy)
-	case cfg.limit > 0:
+	case cfg.limited:
 		return refuseLimit(strategy, cfg)
 	}
 	return nil
@@ -303,14 +305,17 @@ func WithGrace(d time.Duration) Option {
 
 // WithLimit gives a call of a [NewSemaphore] Locker a limit of its own, such as that of a tenant: the
 // call is granted a permit while fewer than n are held. Callers with equal limits wait in the same
-// lines. [Locker.Adopt] asks for no permit, so it ignores n. n is from 1 to [math.MaxInt32]. Other
+// lines. n is from 1 to [math.MaxInt32]. [Locker.Adopt] asks for no permit, so it ignores n. Other
 // Lockers refuse this option, and so do constructors.
+//
+// If calls have different limits for one key, give the Locker a limit above 1. With a limit of 1 it
+// passes its permit on within the process, as a lock, and does not look for permits of others then.
 func WithLimit(n int) Option {
 	return func(cfg *config) error {
 		if !validLimit(n) {
 			return invalid("WithLimit(%d): not from 1 to %d", n, math.MaxInt32)
 		}
-		cfg.limit = n
+		cfg.limit, cfg.limited = n, true
 		return nil
 	}
 }

@@ -16,14 +16,14 @@ import (
 // expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks.
 // Free permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a
 // process wait for permits in up to limit lines, at most 16, so that they are granted side by side
-// over a network too. A permit whose holder crashed goes to the first of the queue when its TTL has
+// over a network too. Each limit of a key has lines of its own, and costs Redis as much as a process. A permit whose holder crashed goes to the first of the queue when its TTL has
 // passed. With a limit of 1 it is a lock, but it costs Redis a quarter to a half more than a lock
 // of [NewSetNXPX] does.
 //
 // Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So
 // at most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
 // deploy. [WithLimit] gives a call another limit, such as that of a tenant. Nobody overtakes a
-// caller whose limit is reached, unless its process has been silent for 3 s.
+// caller whose limit is reached, unless its process has been silent for 3 s, for each of its lines.
 //
 // A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over,
 // it may grant all permits again while earlier holders still work. Fences grow with every grant,
@@ -62,7 +62,7 @@ const mostLanes = 16
 
 // lanes returns how many lines the callers with cfg may have for a key.
 func (t *traits) lanes(cfg *config) int {
-	if t.several(cfg) {
+	if t.permits(cfg) {
 		return min(cfg.limit, mostLanes)
 	}
 	return 1

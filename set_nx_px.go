@@ -176,9 +176,9 @@ var errNoPublish = errors.New("a lock could not be handed to a waiter: PUBLISH i
 // cannot work.
 func (s *setNXPX) adapt(cfg *config) error {
 	switch {
-	case cfg.limit != s.limit && s.limit == 0:
+	case cfg.limited && s.limit == 0:
 		return refuseLimit("setnxpx", cfg)
-	case cfg.limit != s.limit && !s.limits:
+	case cfg.limited && !s.limits:
 		return refuseLimit("a read-write lock", cfg)
 	case cfg.noQueue && s.limit > 0:
 		return invalid("WithoutQueue: permits are granted in the order of arrival")

@@ -66,9 +66,12 @@ type traits struct {
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }
 
-// several reports whether callers with cfg hold the permits of a semaphore side by side, each with a
-// token of its own.
-func (t *traits) several(cfg *config) bool { return cfg.limit > 1 && !t.reads && !t.writes }
+// several reports whether a key can have several holders. If no call has another limit, a limit of 1
+// is that of a lock.
+func (t *traits) several(cfg *config) bool { return max(cfg.limit, t.limit) > 1 }
+
+// permits reports whether callers hold the permits of a semaphore, each with a token of its own.
+func (t *traits) permits(cfg *config) bool { return t.several(cfg) && !t.reads && !t.writes }
 
 // names has the names of a lock: for callers, and in Redis with those of its companion keys.
 type names struct {

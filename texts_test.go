@@ -71,9 +71,10 @@ func TestTexts(t *testing.T) {
 	_, permits := NewSemaphore(client, 0)
 	most := math.MaxInt32
 	_, crowded := NewSemaphore(client, most+1)
-	_, limited := NewSemaphore(client, 2, WithLimit(3))
+	_, limited := NewSemaphore(client, 2, WithLimit(2))
 	reads, _, _ := NewReadWrite(client)
-	_, limitedReads := reads.TryLock(ctx, "k", WithLimit(3))
+	_, _, limitedBoth := NewReadWrite(client, WithLimit(most))
+	_, limitedReads := reads.TryLock(ctx, "k", WithLimit(most))
 	_, unqueued := NewSemaphore(client, 2, WithoutQueue())
 	_, _, sideless := NewReadWrite(nil)
 	_, _, marked := NewReadWrite(client, WithOwner("!api-7"))
@@ -147,6 +148,7 @@ func TestTexts(t *testing.T) {
 		{"limit of a lock", try(WithLimit(3))},
 		{"limit of readers", limitedReads},
 		{"limit as a default", limited},
+		{"limit of both sides", limitedBoth},
 		{"a semaphore without a queue", unqueued},
 		{"read-write locks without a client", sideless},
 		{"read-write locks with the mark of a writer", marked},
@@ -232,8 +234,9 @@ too many permits: redlatch: new semaphore: invalid argument: limit 2147483648: n
 no limit: redlatch: try lock "k": invalid argument: WithLimit(0): not from 1 to 2147483647
 too high a limit: redlatch: try lock "k": invalid argument: WithLimit(2147483648): not from 1 to 2147483647
 limit of a lock: redlatch: try lock "k": invalid argument: WithLimit(3): setnxpx does not support it
-limit of readers: redlatch: try lock "k": invalid argument: WithLimit(3): a read-write lock does not support it
-limit as a default: redlatch: new semaphore: invalid argument: WithLimit(3): an option of a call, not of its Locker
+limit of readers: redlatch: try lock "k": invalid argument: WithLimit(2147483647): a read-write lock does not support it
+limit as a default: redlatch: new semaphore: invalid argument: WithLimit(2): an option of a call, not of its Locker
+limit of both sides: redlatch: new read-write: invalid argument: WithLimit(2147483647): a read-write lock does not support it
 a semaphore without a queue: redlatch: new semaphore: invalid argument: WithoutQueue: permits are granted in the order of arrival
 read-write locks without a client: redlatch: new read-write: invalid argument: client is nil
 read-write locks with the mark of a writer: redlatch: new read-write: invalid argument: WithOwner("!api-7"): no name begins with "!"

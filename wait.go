@@ -104,7 +104,7 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
 // triesAlone reports whether r makes its first attempt by itself: the key may have several holders,
 // no line waits for it, and the process does not leave it to others.
 func (e *engine) triesAlone(r *request) bool {
-	if !e.several(r.cfg) {
+	if !e.permits(r.cfg) {
 		return false
 	}
 	e.lines.mu.Lock()
@@ -146,7 +146,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 	c := &r.caller
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
 	hooks := &r.cfg.hooks
-	c.Follows = hooks.Moved != nil && r.cfg.limit <= 1 // else the key has several holders
+	c.Follows = hooks.Moved != nil && !e.several(r.cfg)
 	c.Tell = !c.Refused && (hooks.Waiting != nil || c.Follows)
 	if c.Tell || c.Follows {
 		r.news = make(refusals, 1)

@@ -33,7 +33,8 @@ type Ask struct {
 	Owner  string   // is in the tokens of its Locker
 	Line   string   // callers of equal lines are served in their order; "": it stands in none
 	Mode   Mode
-	Limit  int // of a permit
+	Limit  int  // of a permit
+	Lock   bool // a permit that counts as a lock: neither it nor its Locker has a limit above 1
 
 	TTL, Timeout, MaxHold, MinHold time.Duration
 	Grace, MaxWait                 time.Duration

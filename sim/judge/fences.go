@@ -6,7 +6,8 @@ import "time"
 const passes = 64
 
 // fences: "A number that grows with every grant of a key." and "With `NewReadWrite`, a writer's fence
-// is above every earlier one, and a reader's above those of all earlier writers."
+// is above every earlier one, and a reader's above those of all earlier writers." and "A lock is not
+// passed on after a call of `Token` or `Extend`, with several permits,"
 //
 // A grant is earlier if it was known before the call of the other. Of holders that exclude each
 // other, those who are granted a key one after the other were so in that order.
@@ -23,9 +24,12 @@ func fences(h *History, broken func(time.Duration, string, ...any)) {
 			continue
 		}
 		place := k.Places[len(k.Places)-1] // of a migration, that of to
+		if k.Mode == Permit && !k.Lock && k.Fence%passes > 0 {
+			broken(k.Granted, "%q: %v was passed on", place, k)
+		}
 		for _, o := range earlier[place] {
 			known := o.order < k.Call.order
-			if k.Mode == Permit && o.Limit != k.Limit && k.Fence%passes > 0 {
+			if k.Lock && o.Limit != k.Limit && k.Fence%passes > 0 {
 				continue // its turn may have begun before the call of o
 			}
 			ordered := !mayShare(o, k) && !o.Adopted && !k.Adopted && o.Of == nil && k.Of == nil && !h.Loses

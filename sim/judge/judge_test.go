@@ -161,6 +161,9 @@ var bad = map[string]struct {
 		t.held(0, s/2, 128, ask(mode(Writer)))
 		t.held(s/2, s, 64, ask(mode(Reader)))
 	}},
+	"a permit that was passed on": {"fences", History{}, func(t *tale) {
+		t.held(0, s, 65, ask(limit(2)))
+	}},
 	"a fence where there is none": {"fences", History{}, func(t *tale) {
 		t.held(0, s, 64, ask(func(a *Ask) { a.Fenced = false }))
 	}},

@@ -88,7 +88,7 @@ func (w *world) ask(o plan.Op) judge.Ask {
 	kind := g.Kind
 	switch {
 	case kind == plan.Semaphore:
-		a.Mode = judge.Permit
+		a.Mode, a.Lock = judge.Permit, max(o.Limit, l.Limit) <= 1
 	case kind == plan.ReadWrite && l.Write:
 		a.Mode, a.Owner = judge.Writer, owner(o.Locker-1) // its options are those of the readers
 	case kind == plan.ReadWrite:

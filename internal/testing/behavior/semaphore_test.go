@@ -160,6 +160,29 @@ func TestCallBringsItsLimit(t *testing.T) {
 	})
 }
 
+// TestLimitOfOneIsALimit: others may hold the key beside a call with a limit of 1. So its permit is not
+// passed on beside theirs, and nobody overtakes who waits for it.
+func TestLimitOfOneIsALimit(t *testing.T) {
+	one := redlatch.WithLimit(1)
+	onEvery(t, ofThree, func(t *testing.T, w *world) {
+		var moved atomic.Int64
+		l := w.locker(t, redlatch.WithHooks(redlatch.Hooks{Moved: func(context.Context, redlatch.Event) { moved.Add(1) }}))
+		for range 20 {
+			held, other := mustLock(t, l, "k", one), mustLock(t, w.locker(t), "k")
+			next := waitInLine(t, l, "k", one)
+			_, err := w.locker(t).TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired, "overtaken")
+			require.NoError(t, held.Unlock(t.Context()))
+			requireHolders(t, l, 1)
+			require.Empty(t, next)
+			require.NoError(t, other.Unlock(t.Context()))
+			require.NoError(t, await(t, next, "nobody holds a permit").Unlock(t.Context()))
+		}
+		require.Zero(t, moved.Load())
+		onlyFences(t, w.Direct)
+	})
+}
+
 // TestCallsWithEqualLimitsShareLines: a crowd of each tenant queues with as many entries as its limit
 // allows, and the limits are kept.
 func TestCallsWithEqualLimitsShareLines(t *testing.T) {
