@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,14 +168,17 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 			released := locktest.MustLock(t, l, tag+"released")
 			m.announce(t)
 			for range 2 { // before the keys have moved, and then
-				_, err = l.TryLock(ctx, tag+"free")
-				requireMoving(t, err)
-				if slices.Contains(queueing, name) { // the others have no queue to look for
-					_, err = l.Inspect(ctx, tag+"held")
-					requireMoving(t, err)
-				}
 				before := renewed.Load()
+				var calls sync.WaitGroup // each takes as long as the op timeout
+				var taken, inspected error
+				calls.Go(func() { _, taken = l.TryLock(ctx, tag+"free") })
+				calls.Go(func() { _, inspected = l.Inspect(ctx, tag+"held") })
 				locktest.Eventually(t, "the lock is renewed", func() bool { return renewed.Load() > before })
+				calls.Wait()
+				requireMoving(t, taken)
+				if slices.Contains(queueing, name) { // the others have no queue to look for
+					requireMoving(t, inspected)
+				}
 				m.keys(t)
 			}
 			if err := released.Unlock(ctx); name != "LegacySetNX" { // it has all of its keys
