@@ -4,7 +4,8 @@ import "time"
 
 // ghosts: "If an attempt gets no reply, redlatch releases the lock that may have been granted."
 //
-// Nobody's token stays in Redis for longer than a claim and what a release takes.
+// Nobody's token stays in Redis for longer than a claim and what a release takes. It ends later if the
+// clock of Redis was set back.
 func ghosts(h *History, broken func(time.Duration, string, ...any)) {
 	type token struct{ place, text string }
 	since := make(map[token]time.Duration)
@@ -33,6 +34,7 @@ func (h *History) owned(place, owner string, at time.Duration) (owned bool, pati
 	if h.Faulty {
 		claim = 8 * time.Second // and a subscription that has to be replaced
 	}
+	claim += h.Back
 	for _, c := range h.calls {
 		if c.Owner != owner || c.Begun > at || !shares(c.Places, []string{place}) {
 			continue

@@ -30,6 +30,7 @@ var good = map[string]struct {
 	History
 	tell func(t *tale)
 }{
+	"a clock was set back, so a token ends late": {History{Faulty: true, Back: 12 * s}, func(t *tale) { t.calm(0); ghost(t, 0) }},
 	"one after the other": {History{}, func(t *tale) {
 		t.held(0, s/2, 64, ask())
 		t.held(s/2, s, 128, ask(by("B")))
