@@ -128,6 +128,9 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 	now := clock.Now()
 	what, keep := l.core.Unlock(&h.seat.core, h.number, now, after)
 	s := *h.seat
+	if what == core.Give && l.core.Keeps() {
+		l.given = &answer{came: make(chan struct{})}
+	}
 	if what == core.Stay || what == core.Keep || what == core.Pass {
 		h.seat.end(ErrReleased)
 	}

@@ -26,6 +26,7 @@ type lease struct {
 	joined []*seat     // of other readers
 	timer  *time.Timer // runs renew; stopped when the lease ends
 	err    error       // why the lease ended, nil before
+	given  *answer     // to the release, once the last reader leaves. nil: no reader before has kept others out
 }
 
 // serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
@@ -177,12 +178,37 @@ func (l *lease) giveBack(
 	if ends && !errors.Is(got.err, ErrLost) {
 		a.endKeep(now.Mono.Add(keep)) //nolint:contextcheck // the call has ended by then
 	}
-	if what == core.Keep && got.err == nil {
+	switch {
+	case what == core.Give && l.given != nil:
+		l.given.hear(got)
+	case what == core.Keep && got.err == nil:
 		l.mu.Lock()
 		l.core.Kept(now.Mono.Add(keep))
 		l.mu.Unlock()
+	case what == core.Keep && errors.Is(got.err, ErrLost):
+		return false, l.keptByLast(b, got.err)
 	}
 	return false, got.err
+}
+
+// keptByLast returns the outcome of a keep that has not found the permit. If the last reader has given
+// that back, the release has kept others out for what was left, or the permit was held until then. So
+// the outcome of the release counts.
+func (l *lease) keptByLast(keep *release, err error) error {
+	l.mu.Lock()
+	given := l.given
+	l.mu.Unlock()
+	if given == nil {
+		return err
+	}
+	end := time.NewTimer(keep.began.Add(keep.timeout).Sub(clock.MonoNow()))
+	defer end.Stop()
+	select {
+	case <-given.came:
+		return given.reply.err
+	case <-end.C:
+		return l.attempt.engine.strategy.trouble(toRelease, &keep.params, keep.timeout)
+	}
 }
 
 const (

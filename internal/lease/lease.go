@@ -284,6 +284,9 @@ func (l *Lease) leave(s *Seat, now clock.Instant, after time.Duration) (Release,
 // Kept says that Redis keeps others out until then, as Keep has asked.
 func (l *Lease) Kept(until clock.Mono) { l.kept = max(l.kept, until) }
 
+// Keeps reports whether a handle that has left keeps others out. Its command may come after the release.
+func (l *Lease) Keeps() bool { return l.keep > 0 }
+
 // keepFor returns for how long a handle that ends keeps others out.
 func (l *Lease) keepFor(s *Seat, now clock.Instant, after time.Duration) time.Duration {
 	if s.DropsMinHold {

@@ -31,7 +31,7 @@ var (
 //	expect HANDLE, join HANDLE           of a seat of its own, which shares the lease. Its name is a letter
 //	unlock HANDLE [AFTER]                how it goes on, and the time to keep others out
 //	kept D                               a keep is confirmed, until then
-//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young
+//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young, keeps
 //	wall D, mono D                       moves a clock
 type scenario struct {
 	Lease
@@ -162,6 +162,8 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		return s.Left(now).String()
 	case "holds":
 		return strconv.FormatBool(seat.Holds(handle))
+	case "keeps":
+		return strconv.FormatBool(s.Keeps())
 	case "young":
 		return strconv.FormatBool(s.Young())
 	case "wall":

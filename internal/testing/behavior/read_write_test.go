@@ -2,6 +2,7 @@ package behavior_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -500,4 +501,73 @@ func TestNobodyReadsWhileSomebodyWrites(t *testing.T) {
 		require.Positive(t, reads.Load())
 		require.Positive(t, writes.Load())
 	})
+}
+
+// TestKeepThatComesAfterTheLastReaderHasLeft: the release of the last reader has kept writers out for
+// what was left, or they were out until then. So UnlockAfter has kept its promise.
+func TestKeepThatComesAfterTheLastReaderHasLeft(t *testing.T) {
+	const keep, timeout = 200 * time.Millisecond, time.Second
+	never := errors.New("a command was lost")
+	for name, tt := range map[string]struct {
+		leaves, arrives time.Duration // of the last reader, and of the keep
+		deleted         bool          // the key, before the last reader leaves
+		cut             bool          // the last reader's release does not arrive
+		want            error
+	}{
+		"its time has passed":                           {250 * time.Millisecond, 300 * time.Millisecond, false, false, nil},
+		"its time has passed, and the key is another's": {250 * time.Millisecond, 600 * time.Millisecond, false, false, nil},
+		"the release has kept the rest":                 {100 * time.Millisecond, 150 * time.Millisecond, false, false, nil},
+		"the release has kept it all":                   {100 * time.Millisecond, 600 * time.Millisecond, false, false, nil},
+		"the key was deleted":                           {100 * time.Millisecond, 150 * time.Millisecond, true, false, redlatch.ErrLost},
+		"the key was deleted, and is another's":         {250 * time.Millisecond, 600 * time.Millisecond, true, false, redlatch.ErrLost},
+		"the release was lost":                          {100 * time.Millisecond, 600 * time.Millisecond, false, true, nil},
+		"both were":                                     {100 * time.Millisecond, 600 * time.Millisecond, true, true, redlatch.ErrUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+				client, tap := locktest.Tapped(t, s)
+				read, _ := locktest.ReadWrite(t, client, redlatch.WithOpTimeout(timeout))
+				_, write := pair()
+				locktest.Warm(t, read)
+				a, b := mustLock(t, read, "k"), mustLock(t, read, "k")
+				next := waitInLine(t, write, "k")
+				begin := time.Now()
+				var sent atomic.Int64
+				tap.Set(func(_ context.Context, send func() error) error {
+					switch {
+					case sent.Add(1) == 1:
+						time.Sleep(tt.arrives)
+					case tt.cut:
+						return never
+					}
+					return send()
+				})
+				kept, left := make(chan error, 1), make(chan error, 1)
+				go func() { kept <- a.UnlockAfter(t.Context(), keep) }()
+				time.Sleep(tt.leaves)
+				if tt.deleted {
+					require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+				}
+				go func() { left <- b.Unlock(t.Context()) }()
+				if err := <-kept; tt.want == nil {
+					require.NoError(t, err)
+				} else {
+					requireOnly(t, err, tt.want)
+				}
+				require.LessOrEqual(t, time.Since(begin), timeout)
+				switch left := <-left; {
+				case tt.cut:
+					require.ErrorIs(t, left, redlatch.ErrUnavailable)
+				case tt.deleted:
+					require.ErrorIs(t, left, redlatch.ErrLost)
+				default:
+					require.NoError(t, left)
+				}
+				unlock(t, <-next)
+				if !tt.deleted {
+					require.GreaterOrEqual(t, time.Since(begin), keep)
+				}
+			})
+		})
+	}
 }
