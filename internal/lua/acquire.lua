@@ -20,7 +20,6 @@
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
 
 local latest, own = ARGV[3], ARGV[4]
-if own then redis.pcall('ZREM', KEYS[3], '~') end -- changes nothing, but behind a write a full Redis accepts the others
 local time = redis.call('TIME')
 -- include late.lua
 local holder = (own or late) and redis.call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
@@ -47,11 +46,11 @@ if not new and holder ~= ARGV[1] then
   local first = redis.call('ZRANGE', KEYS[3], '0', '0')[1] == own
   return {left, holder, added, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
-if new and (own or silent) then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
+local gone = own and (redis.pcall('ZREM', KEYS[3], own) == 0 or added == 1 or new and not entry)
+if new and (own or silent) then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end -- behind that write also if Redis is full
 if not new then -- A resend never shortens the lease, and always writes.
   redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
 end
-local gone = own and (new and not entry or redis.pcall('ZREM', KEYS[3], own) == 0 or added == 1)
 
 -- include fence.lua
 if failed then

@@ -12,7 +12,11 @@ if again and try('ZSCORE', KEYS[3], entry) then
   redis.call('PEXPIRE', KEYS[3], queueMemory)
 else
   local last = try('ZRANGE', KEYS[3], '-1', '-1', 'WITHSCORES')[2] -- a clock may be set back
-  local score = math.max(time[1] * 1000000 + time[2], (last or 0) + 1) - waited
-  fresh = try('ZADD', KEYS[3], 'NX', string.format('%.0f', math.max(score, 1)), entry)
+  local score = string.format('%.0f', math.max(math.max(time[1] * 1000000 + time[2], (last or 0) + 1) - waited, 1))
+  fresh = redis.pcall('ZADD', KEYS[3], 'NX', score, entry)
+  if type(fresh) == 'table' then
+    redis.pcall('ZREM', KEYS[3], '~') -- changes nothing, but behind a write a full Redis accepts the others
+    fresh = try('ZADD', KEYS[3], 'NX', score, entry)
+  end
   if type(fresh) == 'number' and (not last or time[2] % 16 == 0) then try('PEXPIRE', KEYS[3], queueMemory) end -- else not ours
 end

@@ -24,9 +24,6 @@ var scripts = map[string]func(m *model, keys, args words) any{
 func (m *model) acquire(k, a words) any {
 	lock, queue := k[0], k[2]
 	token, ttl, latest, own, waited, again := a[0], a.number(1), a.number(2), a.at(3), a.number(4), a.at(5) == "again"
-	if own != "" {
-		m.withdraw(queue, "~")
-	}
 	late, holder := m.now > latest, ""
 	if own != "" || late {
 		holder = m.get(lock)
@@ -53,18 +50,19 @@ func (m *model) acquire(k, a words) any {
 		}
 	}
 	fresh := free && h.to == nil
+	if !fresh && holder != token {
+		if own == "" {
+			return []any{m.pttl(lock), holder}
+		}
+		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == own))
+	}
+	gone := m.withdraw(queue, own) || added == 1 || fresh && head == ""
 	switch {
 	case fresh && (own != "" || h.silent):
 		m.set(lock, token, ttl)
-	case fresh:
-	case holder != token && own == "":
-		return []any{m.pttl(lock), holder}
-	case holder != token:
-		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == own))
-	default:
+	case !fresh:
 		m.pexpire(lock, max(m.pttl(lock), ttl))
 	}
-	gone := m.withdraw(queue, own) || added == 1 || fresh && head == ""
 	tick, failed := m.tick(k[1])
 	switch {
 	case failed == "" && fresh && gone && again:
@@ -244,14 +242,18 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 			last = m.score(queue, all[len(all)-1])
 		}
 	})
-	ours := false
-	try(func() {
+	ours, score := false, max(max(m.now, last+1)-waited, 1)
+	add := func() {
 		m.call("zadd")
 		if m.score(queue, entry) == 0 {
-			added = m.zadd(queue, max(max(m.now, last+1)-waited, 1), entry)
+			added = m.zadd(queue, score, entry)
 		}
 		ours = true
-	})
+	}
+	if attempt(add) != "" {
+		m.withdraw(queue, "~")
+		try(add)
+	}
 	if ours && (last == 0 || m.now%16 == 0) {
 		try(func() { m.pexpire(queue, memory) })
 	}
