@@ -28,12 +28,13 @@ if late and holder ~= ARGV[1] then return late end
 local free = not holder and (own or redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]))
 holder = holder or not free and redis.call('GET', KEYS[1])
 
+local first -- whether the own entry is; nil: unknown
 local entry, added = free and redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], 0 -- a key of another type counts as no queue
 if own and (entry and entry ~= own or not free and holder ~= ARGV[1]) then
   do
     local entry, waited, again, try = own, ARGV[5], ARGV[6] == 'again', redis.call
     -- include queue.lua
-    added = fresh
+    added, first = fresh, front
   end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
 end
@@ -43,7 +44,7 @@ local new = free and not handed
 if not new and holder ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if not own then return {left, holder} end
-  local first = redis.call('ZRANGE', KEYS[3], '0', '0')[1] == own
+  if first == nil or free then first = redis.call('ZRANGE', KEYS[3], '0', '0')[1] == own end -- if free, others have left
   return {left, holder, added, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
 local gone = own and (redis.pcall('ZREM', KEYS[3], own) == 0 or added == 1 or new and not entry)
