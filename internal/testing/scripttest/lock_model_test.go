@@ -236,13 +236,7 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 		m.pexpire(queue, memory)
 		return 0
 	}
-	var last int64
-	try(func() {
-		if all := m.members(queue); len(all) > 0 {
-			last = m.score(queue, all[len(all)-1])
-		}
-	})
-	ours, score := false, max(max(m.now, last+1)-waited, 1)
+	ours, score := false, max(m.now-waited, 1)
 	add := func() {
 		m.call("zadd")
 		if m.score(queue, entry) == 0 {
@@ -254,7 +248,15 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 		m.withdraw(queue, "~")
 		try(add)
 	}
-	if ours && (last == 0 || m.now%16 == 0) {
+	alone := false
+	if added == 1 {
+		all := m.members(queue)
+		last := all[len(all)-1]
+		if alone = len(all) == 1; last != entry && m.score(queue, last) >= m.now {
+			m.zadd(queue, max(m.score(queue, last)+1-waited, 1), entry)
+		}
+	}
+	if ours && (alone || m.now%16 == 0) {
 		try(func() { m.pexpire(queue, memory) })
 	}
 	return added
