@@ -15,8 +15,8 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "05ed53b7281f7c2cd9b6aea021fadd15b3a9e04a",
 	"release.lua":           "83b41c8b0924c6ea3e3eeff9eaf38249532f15f2",
-	"semaphore_acquire.lua": "cfac9b2b3eed3ee5e21c70fc6d4e7c4511b61532",
-	"semaphore_extend.lua":  "ba390093fd294212f56f476e2f7cb25db6f0e341",
+	"semaphore_acquire.lua": "8948274f7f615d0d175e173980f6586ccd55d029",
+	"semaphore_extend.lua":  "487eed5160b6cda8fcba624a938e91340b8d16be",
 	"semaphore_inspect.lua": "cecccfadc895aaea04bdaeed07e0c2b19dfa7355",
-	"semaphore_release.lua": "2693522c17b4c6df266de764cf6a70d9dd04f3fa",
+	"semaphore_release.lua": "27aba50e499822353483ea87f8aa39fd25334f8f",
 }

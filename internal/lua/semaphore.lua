@@ -32,11 +32,15 @@ end
 -- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.
 local leaving
 
+-- What is known of the permits: the scores that were read or written, and 0 for a token without a permit; whether look has found
+-- none at all; and the TTL of the set, or nil.
+local scores, none, lasts = {}, false, nil
+
 -- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
 local function leaseEnd(token)
   if token == leaving then return nil end
-  local ends = tonumber(redis.call('ZSCORE', KEYS[1], token) or 0)
-  return ends > now and ends or nil
+  scores[token] = scores[token] or not none and tonumber(redis.call('ZSCORE', KEYS[1], token)) or 0
+  return scores[token] > now and scores[token] or nil
 end
 
 -- exclusive reports whether a token is that of a writer, or keeps others out after it.
@@ -54,8 +58,13 @@ local function look()
   if ends < 9e14 then -- no time since 1998
     return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
+  if not token then
+    none, lasts = true, -2
+    return nil
+  end
+  scores[token] = ends
   held = redis.call('ZCARD', KEYS[1])
-  ended = token and ends <= now
+  ended = ends <= now
   if ended then
     local gone = #redis.call('ZRANGEBYSCORE', KEYS[1], '0', string.format('%.0f', now))
     held, token = held - gone, redis.call('ZRANGE', KEYS[1], gone, gone)[1]
@@ -77,8 +86,13 @@ end
 local function hold(token, ttl)
   local ends = math.max(now + ttl * 1000, leaseEnd(token) or 0)
   redis.call('ZADD', KEYS[1], string.format('%.0f', ends), token)
+  scores[token] = ends
   if token == leaving then leaving = nil end
-  if redis.call('PTTL', KEYS[1]) <= ttl then redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ttl + 1)) end
+  lasts = lasts or redis.call('PTTL', KEYS[1])
+  if lasts <= ttl then
+    lasts = ttl + 1
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lasts))
+  end
 end
 
 -- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
@@ -100,7 +114,10 @@ local function handOn(mine, told)
       -- include announce.lua
       if untold then answer = dash == '' and -2 or -1 end
       if untold and dash == '' then -- nobody would look soon
-        if not had then redis.call('ZREM', KEYS[1], token) end
+        if not had then
+          redis.call('ZREM', KEYS[1], token)
+          scores[token], lasts = 0, nil -- the set may be gone
+        end
         break
       end
       if not had then held = exclusive(token) and math.huge or held + 1 end

@@ -7,7 +7,7 @@
 
 -- include semaphore.lua
 local token, limit, latest, entry = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
-if entry then prove() end
+if entry == '' then prove() end
 local wrong = look()
 if wrong then return wrong end
 local had = leaseEnd(token)
@@ -57,7 +57,7 @@ if not had and (blocked or not fits(token, limit)) then
   return {left, holder or false, fresh, head == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
 
-if had then prove() end -- to new holders, a full Redis refuses the fence
+if had or entry then prove() end -- to new holders that do not wait, a full Redis refuses the fence
 local tick, failed = mint()
 if failed then
   if fresh == 1 then redis.call('ZREM', KEYS[3], entry) end

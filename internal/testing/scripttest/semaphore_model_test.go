@@ -8,7 +8,7 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	permits, queue := k[0], k[2]
 	token, ttl, limit, latest, entry, waited, again := a[0], a.number(1), a.number(2), a.number(3), a.at(4), a.number(5), a.at(6) == "again"
 	beside := len(a) > 4 && entry == ""
-	if entry != "" || beside {
+	if beside {
 		m.zrem(permits, "~")
 	}
 	held, failed := m.look(permits)
@@ -62,7 +62,7 @@ func (m *model) semaphoreAcquire(k, a words) any {
 		}
 		return m.time(append(reply, fresh, one(head == entry))...)
 	}
-	if had {
+	if had || entry != "" {
 		m.zrem(permits, "~")
 	}
 	tick, failed := m.tick(k[1])
