@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -127,6 +129,45 @@ func contended(t *testing.T, client redis.UniversalClient, lockers, callers int)
 			lock = <-got
 		}
 	}
+}
+
+// commands returns how many commands the scripts run in f, by the least of several runs: on a busy
+// machine, a claim may be extended too.
+func commands(t *testing.T, client *redis.Client, f func()) (least int) {
+	count := func() (n int) {
+		for line := range strings.Lines(client.Info(t.Context(), "commandstats").Val()) {
+			name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+			switch calls, _, _ := strings.Cut(rest, ","); name {
+			case "incr", "get", "set", "del", "pttl", "pexpire", "zadd", "zrange", "zrangebyscore", "zrem", "zpopmin",
+				"zremrangebyscore", "zcard", "zscore", "time", "publish", "pubsub|numsub", "pubsub":
+				one, err := strconv.Atoi(calls)
+				require.NoError(t, err)
+				n += one
+			}
+		}
+		return n
+	}
+	f() // opens connections, and makes the register
+	least = math.MaxInt
+	for range 20 {
+		before := count()
+		f()
+		least = min(least, count()-before)
+	}
+	return least
+}
+
+// TestScriptsRunFewCommands: Redis is the part that does not grow.
+func TestScriptsRunFewCommands(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	key, ctx := t.Name(), t.Context()
+	pair := func(l redlatch.Locker) func() {
+		return func() { require.NoError(t, granted(l.TryLock(ctx, key)).Unlock(ctx)) }
+	}
+	require.LessOrEqual(t, commands(t, client, pair(locktest.SetNXPX(t, client))), 7, "a lock and its release")
+	require.LessOrEqual(t, commands(t, client, contended(t, client, 2, 1)), 13, "a refusal and a hand-over")
+	permits := pair(locktest.Semaphore(t, client, 2, redlatch.WithKeyPrefix("permits:")))
+	require.LessOrEqual(t, commands(t, client, permits), 12, "a permit and its release")
 }
 
 // TestGrantCostsTwoCommands: a lock and its release cost a command each, also with LegacySetNX for
