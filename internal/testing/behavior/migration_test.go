@@ -445,6 +445,7 @@ func TestMigrationThatFailsKeepsNobodyOut(t *testing.T) {
 		defer cancel()
 		_, err = p.Lock(ctx, "k")
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		synctest.Wait() // until its entry has left the queue
 		require.Equal(t, int64(1), p.held(t))
 		require.NoError(t, p.s.Direct.Del(t.Context(), "v2:k").Err())
 		require.NoError(t, mustLock(t, p, "k").Unlock(t.Context()))
