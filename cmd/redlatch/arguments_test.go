@@ -19,15 +19,13 @@ import (
 
 // TestDurationWithoutAUnitIsExplained: the text says what is missing.
 func TestDurationWithoutAUnitIsExplained(t *testing.T) {
-	t.Parallel()
-	p := start(t, redlatchCmd(t, nowhere, "run", "-min-hold", "5", "k", "--", "true"))
-	require.Equal(t, exitUsage, p.code())
-	require.Contains(t, p.errors(), `redlatch: run: invalid value "5" for flag -min-hold: time: missing unit in duration "5"`)
+	code, errs := dispatched(t, nowhere, "run", "-min-hold", "5", "k", "--", "true")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, errs, `redlatch: run: invalid value "5" for flag -min-hold: time: missing unit in duration "5"`)
 }
 
 // TestArgumentsThatCannotWork: the status is 64, and no password is printed.
 func TestArgumentsThatCannotWork(t *testing.T) {
-	t.Parallel()
 	const secret = "hunter2"
 	for _, c := range []struct {
 		env  string
@@ -91,12 +89,11 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{nowhere, []string{"status", "---redis=redis://:" + secret + "@host", "k"}},
 		{nowhere, []string{"status", "-json=redis://:" + secret + "@host", "k"}},
 	} {
-		p := start(t, redlatchCmd(t, c.env, c.args...))
-		require.Equal(t, exitUsage, p.code(), "%q %q", c.env, c.args)
-		require.NotEmpty(t, p.errors())
-		require.NotContains(t, p.errors(), secret)
-		require.NotRegexp(t, `With[A-Z]`, p.errors(), "flags have other names than options")
-		p.gone()
+		code, errs := dispatched(t, c.env, c.args...)
+		require.Equal(t, exitUsage, code, "%q %q", c.env, c.args)
+		require.NotEmpty(t, errs)
+		require.NotContains(t, errs, secret)
+		require.NotRegexp(t, `With[A-Z]`, errs, "flags have other names than options")
 	}
 }
 
@@ -130,37 +127,34 @@ func TestFlagsWinOverTheEnvironment(t *testing.T) {
 
 // TestUsageIsOnStderr: the manual in doc.go has the same flags.
 func TestUsageIsOnStderr(t *testing.T) {
-	t.Parallel()
 	flags := regexp.MustCompile(`(?m)^  (-[a-z-]+)`)
 	manual, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
 	for name, usage := range map[string]string{"run": runUsage, "list": listUsage, "watch": watchUsage, "status": statusUsage, "unlock": unlockUsage, "version": versionUsage} {
 		for _, args := range [][]string{{name, "-h"}, {"help", name}} {
-			p := start(t, redlatchCmd(t, "", args...))
-			require.Zero(t, p.code())
-			require.Equal(t, usage, p.errors())
-			p.gone()
+			code, errs := dispatched(t, "", args...)
+			require.Zero(t, code)
+			require.Equal(t, usage, errs)
 		}
 		for _, found := range flags.FindAllStringSubmatch(usage, -1) {
 			require.Contains(t, string(manual), found[1])
 		}
 	}
 	for _, args := range [][]string{{"-h"}, {"help"}} {
-		p := start(t, redlatchCmd(t, "", args...))
-		require.Zero(t, p.code())
-		require.Equal(t, usage, p.errors())
+		code, errs := dispatched(t, "", args...)
+		require.Zero(t, code)
+		require.Equal(t, usage, errs)
 	}
 }
 
 // TestInvalidURLIsAnsweredByTheFormsThereAre: for example, if the scheme is missing.
 func TestInvalidURLIsAnsweredByTheFormsThereAre(t *testing.T) {
-	t.Parallel()
 	for _, url := range []string{"localhost:6379", "redis+cluster://localhost", "redis+sentinel://localhost:26379"} {
-		p := start(t, redlatchCmd(t, nowhere+" "+url, "status", "k"))
-		require.Equal(t, exitUsage, p.code())
-		require.Contains(t, p.errors(), "URL 2 of REDIS_URL is not valid")
+		code, errs := dispatched(t, nowhere+" "+url, "status", "k")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, errs, "URL 2 of REDIS_URL is not valid")
 		for _, form := range []string{"redis://HOST:PORT/DB", "redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB", "redis+cluster://HOST:PORT,HOST:PORT"} {
-			require.Contains(t, p.errors(), form)
+			require.Contains(t, errs, form)
 		}
 	}
 }

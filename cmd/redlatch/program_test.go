@@ -114,6 +114,29 @@ func start(t *testing.T, cmd *exec.Cmd) *program {
 	return p
 }
 
+// dispatched returns the exit status and the stderr of arguments that need no process: nothing else may run
+// meanwhile, so t must not be parallel.
+func dispatched(t *testing.T, urls string, args ...string) (code int, stderr string) {
+	t.Helper()
+	t.Setenv("REDIS_URL", urls)
+	null, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer null.Close()
+	errs, err := os.CreateTemp(t.TempDir(), "stderr")
+	require.NoError(t, err)
+	defer errs.Close()
+	in, out := os.Stdin, os.Stderr
+	defer func() { os.Stdin, os.Stderr = in, out }()
+	os.Stdin, os.Stderr = null, errs
+	code, err = dispatch(args)
+	if err != nil {
+		complain(err)
+	}
+	text, err := os.ReadFile(errs.Name())
+	require.NoError(t, err)
+	return code, string(text)
+}
+
 // redlatchRun starts "redlatch run", which runs script with sh. $0 is "script".
 func redlatchRun(t *testing.T, urls string, flags []string, script string) *program {
 	t.Helper()
