@@ -183,27 +183,36 @@ func (w *world) everywhere(f func(c redis.UniversalClient)) {
 	}
 }
 
-// TestConformance runs every case on every strategy, on miniredis, where waits take no time, and on
-// real Redis.
+// TestConformance runs every case on every strategy, on miniredis, where waits take no time. It runs
+// alone, so that it takes no processor from the tests on real servers.
 func TestConformance(t *testing.T) {
-	t.Parallel()
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()
 			for _, c := range k.cases() {
-				t.Run("miniredis/"+c.name, func(t *testing.T) {
+				t.Run("cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 						run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return locktest.NodeOf(t, s, node).Direct })
 					})
 				})
 			}
+		})
+	}
+}
+
+// TestConformanceOnRedis runs every case on every strategy, on real Redis.
+func TestConformanceOnRedis(t *testing.T) {
+	t.Parallel()
+	for _, k := range kinds {
+		t.Run(k.name, func(t *testing.T) {
+			t.Parallel()
 			servers := make([]*redistest.Server, k.nodes)
 			for i := range servers {
 				servers[i] = redistest.Start(t)
 			}
 			for _, c := range k.cases() {
-				t.Run("redis/cases/"+c.name, func(t *testing.T) {
+				t.Run("cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return servers[node].Client(t) })
 				})

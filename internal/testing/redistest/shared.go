@@ -52,7 +52,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // AtOnce is how many tests Main runs at once, even with fewer processors: many tests of locks wait for
 // time to pass. More than these would keep each other from answering in time on a busy machine, unless
-// nearly all of them wait. With the race detector, which slows them down, it is four.
+// nearly all of them wait. The race detector slows them down, so it runs half as many.
 var AtOnce = 8
 
 // Main is a TestMain that stops the server of [Shared], and keeps go-redis from logging. Unless
@@ -64,7 +64,7 @@ func Main(m *testing.M) {
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		atOnce := AtOnce
 		if race.Detector() {
-			atOnce = 4
+			atOnce /= 2
 		}
 		_ = flag.Set("test.parallel", strconv.Itoa(atOnce))
 	}
