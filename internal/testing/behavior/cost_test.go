@@ -165,7 +165,7 @@ func TestScriptsRunFewCommands(t *testing.T) {
 		return func() { require.NoError(t, granted(l.TryLock(ctx, key)).Unlock(ctx)) }
 	}
 	require.LessOrEqual(t, commands(t, client, pair(locktest.SetNXPX(t, client))), 7, "a lock and its release")
-	require.LessOrEqual(t, commands(t, client, contended(t, client, 2, 1)), 13, "a refusal and a hand-over")
+	require.LessOrEqual(t, commands(t, client, contended(t, client, 2, 1)), 15, "a refusal and a hand-over")
 	permits := pair(locktest.Semaphore(t, client, 2, redlatch.WithKeyPrefix("permits:")))
 	require.LessOrEqual(t, commands(t, client, permits), 12, "a permit and its release")
 }
