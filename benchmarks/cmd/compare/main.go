@@ -112,13 +112,17 @@ func obtain(ctx context.Context, s settings) (*report.Report, error) {
 
 // measure runs the sections that are wanted, on servers of their own.
 func measure(ctx context.Context, wanted *regexp.Regexp, plan sections.Plan) (*report.Report, error) {
+	machine, err := report.ThisMachine()
+	if err != nil {
+		return nil, err
+	}
 	r := &report.Report{
 		Date:     time.Now().Format(time.DateOnly),
-		Machine:  report.ThisMachine(),
+		Machine:  machine,
 		Rounds:   plan.Rounds,
 		Duration: plan.Duration.String(),
 	}
-	err := rig.Run(func(tb testing.TB) error {
+	err = rig.Run(func(tb testing.TB) error {
 		version, err := redisVersion(ctx, tb)
 		r.Versions = report.Versions(version)
 		return err

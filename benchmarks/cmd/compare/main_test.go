@@ -85,7 +85,7 @@ func applies(metric string, row report.Row) bool {
 		return !ofPairs(row) && !strings.Contains(row.Group, "writes") // readers share the key
 	case "jain", "never", "lock50", "lock99", "longest", "left":
 		return !ofPairs(row)
-	case "pair50", "pair99", "trips":
+	case "pair50", "pair99", "trips", "mean", "trips99":
 		return ofPairs(row)
 	case "ratio":
 		return ofPairs(row) && !strings.HasPrefix(row.Group, "Redlock")
@@ -134,7 +134,7 @@ func TestResultsAreWrittenAnewFromWhatWasMeasured(t *testing.T) {
 	require.NoError(t, err)
 	var told struct{ Machine map[string]any }
 	require.NoError(t, json.Unmarshal(results, &told))
-	require.ElementsMatch(t, []string{"cpu", "cores", "os", "arch"}, slices.Collect(maps.Keys(told.Machine)))
+	require.ElementsMatch(t, []string{"cpu", "cores", "os", "arch", "wake"}, slices.Collect(maps.Keys(told.Machine)))
 	require.NotContains(t, string(results), dir)
 }
 

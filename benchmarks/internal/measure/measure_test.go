@@ -77,3 +77,9 @@ func TestUsageIsTheDifferenceOfTwoReadings(t *testing.T) {
 	end := Usage{ClientCPU: 11, RedisCPU: 22, Commands: 33, Direct: 44, Allocations: 55, Bytes: 66}
 	require.Equal(t, Usage{ClientCPU: 10, RedisCPU: 20, Commands: 30, Direct: 40, Allocations: 50, Bytes: 60}, end.Since(start))
 }
+
+func TestWakeTakesTime(t *testing.T) {
+	wake, err := Wake()
+	require.NoError(t, err)
+	require.Positive(t, wake)
+}

@@ -7,6 +7,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/redlatch/redlatch/benchmarks/internal/measure"
 )
 
 // Machine describes the machine of a run, without its name and its place.
@@ -15,11 +18,16 @@ type Machine struct {
 	Cores int    `json:"cores"`
 	OS    string `json:"os"`
 	Arch  string `json:"arch"`
+	Wake  string `json:"wake,omitempty"` // what it costs to wake a thread
 }
 
 // ThisMachine describes the machine that it runs on.
-func ThisMachine() Machine {
-	return Machine{CPU: cpuModel("/proc/cpuinfo"), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+func ThisMachine() (Machine, error) {
+	wake, err := measure.Wake()
+	return Machine{
+		CPU: cpuModel("/proc/cpuinfo"), Cores: runtime.NumCPU(), OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Wake: wake.Round(100 * time.Nanosecond).String(),
+	}, err
 }
 
 // cpuModel returns the model that Linux names in file.

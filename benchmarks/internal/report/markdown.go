@@ -35,8 +35,12 @@ func (r *Report) circumstances() string {
 	for _, v := range r.Versions {
 		versions = append(versions, v.Name+" "+v.Version)
 	}
-	return fmt.Sprintf("%s, %s, %s/%s. %s. Medians of %s, %s a measurement and more where a section says so, %s",
-		count(r.Machine.Cores, "core"), r.Machine.CPU, r.Machine.OS, r.Machine.Arch,
+	wake := ""
+	if r.Machine.Wake != "" {
+		wake = ", " + r.Machine.Wake + " to wake a thread"
+	}
+	return fmt.Sprintf("%s, %s, %s/%s%s. %s. Medians of %s, %s a measurement and more where a section says so, %s",
+		count(r.Machine.Cores, "core"), r.Machine.CPU, r.Machine.OS, r.Machine.Arch, wake,
 		strings.Join(versions, ", "), count(r.Rounds, "round"), r.Duration, r.Date)
 }
 

@@ -16,7 +16,7 @@ import (
 func sample() *Report {
 	r := &Report{
 		Date: "2030-01-02", Rounds: 3, Duration: "500ms",
-		Machine:  Machine{CPU: "a CPU", Cores: 2, OS: "linux", Arch: "amd64"},
+		Machine:  Machine{CPU: "a CPU", Cores: 2, OS: "linux", Arch: "amd64", Wake: "5µs"},
 		Versions: []Version{{"Go", "1.26"}, {"Redis", "7.0.15"}},
 	}
 	type place struct{ group, name, metric string }
@@ -176,7 +176,7 @@ func TestSummaryReplacesWhatStandsBetweenTheMarksAndNothingElse(t *testing.T) {
 	require.Contains(t, string(once), "](results/distance.svg)")
 	require.Equal(t, 2+len(highlights), strings.Count(summary, "\n|")+1)
 	require.Contains(t, summary, "| 1 ms | 2 ms | 3 ms | – |")
-	require.Contains(t, summary, "2 cores, a CPU, linux/amd64. Go 1.26, Redis 7.0.15.")
+	require.Contains(t, summary, "2 cores, a CPU, linux/amd64, 5µs to wake a thread. Go 1.26, Redis 7.0.15.")
 
 	require.NoError(t, r.Embed(file))
 	twice, err := os.ReadFile(file)

@@ -205,13 +205,13 @@ func TestCrowdIsWatchedUntilAQueueHasServedEverybody(t *testing.T) {
 func TestPairsOfADistanceAreCountedInRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fake{pause: 10 * time.Millisecond, limit: 1 << 30, given: new(atomic.Int64)}
-		got, err := distantLoop(t.Context(), f, 2, Plan{Duration: 420 * time.Millisecond}, 5*time.Millisecond)
+		got, err := distantLoop(t.Context(), f, 2, Plan{Duration: 101 * time.Millisecond}, 5*time.Millisecond)
 		require.NoError(t, err)
 		require.InDelta(t, 0.01, got["pair50"], 0.0001)
 		require.InDelta(t, 2, got["trips"], 0.02)
 		require.InDelta(t, 200, got["rate"], 0.01)
 		require.Zero(t, got["failed"])
-		require.Equal(t, int64(2+22), f.given.Load(), "a quarter of -d, after the warm-up")
+		require.Equal(t, int64(2*(1+11+1+41)), f.given.Load(), "for -d, and then for four times that")
 	})
 }
 
