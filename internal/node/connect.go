@@ -15,12 +15,9 @@ import "github.com/redis/go-redis/v9"
 // command that creates something is refused then, and one that releases or extends compares the
 // token.
 
-// On a long way, a courier that would be of use does not wait for its connection either, since its calls
-// would be late by several round trips. It starts when the connection is open.
-
-// connectLocked sends a script that does nothing to the server of c, unless one is under way. Pipelines
-// may have connections of their own.
-func (n *Node) connectLocked(c *Call, pipeline bool) {
+// connectLocked sends a script that does nothing to the server of c, which is in a batch, unless one
+// is under way.
+func (n *Node) connectLocked(c *Call) {
 	if n.connects != nil || n.writtenOff >= n.mostWrittenOff {
 		return
 	}
@@ -30,7 +27,7 @@ func (n *Node) connectLocked(c *Call, pipeline bool) {
 	}
 	b := &batch{Context: c.ctx, writtenOff: true}
 	i := item{call: &Call{times: times{at: over}, Key: c.Key}, cmd: redis.NewCmd(b, nothing...)}
-	if pipeline {
+	if len(c.batch.items) > 1 || c.Then != nil { // pipelines have connections of their own
 		i.then = redis.NewCmd(b, nothing...)
 	}
 	b.items = []item{i}

@@ -66,7 +66,6 @@ func (once) NoRetry() bool { return true }
 // use, or when a batch that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
-	n.starting--
 	for b := n.loadLocked(); b != nil; b = n.loadLocked() {
 		n.mu.Unlock()
 		n.carry(b)
@@ -78,7 +77,7 @@ func (n *Node) courier() {
 		}
 		runtime.Gosched() // so that the next calls of the receivers leave together
 		n.mu.Lock()
-		if n.roomLocked(n.busy-1) == full { // the others carry what has come
+		if n.busy > n.mostLocked() { // the others carry what has come
 			break
 		}
 	}
@@ -95,15 +94,15 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	for i := range b.items {
 		n.arrivedLocked(&b.items[i], gaveUp, now)
 	}
-	if n.answered == now && b != n.connects { // a connection takes longer to open than a trip
+	if b == n.connects {
+		n.connects = nil
+	}
+	if n.answered == now {
 		n.width.observe(now, now.Sub(b.left), len(b.items))
 	}
 	if b.writtenOff {
 		n.writtenOff--
 		n.startLocked()
-	}
-	if b == n.connects { // the client may answer without a connection, so this does not open another one
-		n.connects = nil
 	}
 	return !b.writtenOff
 }

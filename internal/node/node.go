@@ -3,10 +3,10 @@
 //
 // A node is a mailbox with a few couriers. Whoever wants a command run posts a [Call]. A courier is
 // a goroutine. It takes all calls in the mailbox, sends them as one pipeline, and delivers the
-// replies. It starts when a call finds less than the maximum of couriers busy, and ends when the
-// mailbox is empty. So a call is sent at once unless all couriers are busy; batches form while they
-// are. On a long way there may be as many couriers as the client has connections to spare. A call
-// ends with its reply or with its timeout. What was not sent by then never is.
+// replies. It starts when a call finds less than the maximum of couriers busy, which is higher on a
+// long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
+// busy; batches form while they are. A call ends with its reply or with its timeout. What was not
+// sent by then never is.
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -53,7 +53,6 @@ type Node struct {
 	mu         sync.Mutex // guards the fields below and the lower part of every Call
 	mail       queues     // the mailbox: the calls to send, in two of the ranks
 	busy       int        // couriers at work
-	starting   int        // those of them that have not looked into the mailbox yet
 	width      width      // how many couriers are of use
 	writtenOff int        // couriers
 	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
@@ -71,7 +70,7 @@ type Node struct {
 type limits struct {
 	together       int  // calls that one courier takes at once
 	most           int  // couriers at once
-	pool           pool // whose connections further couriers use, on a long way
+	mostOfUse      int  // couriers at once on a long way: others, and other Lockers, need connections too
 	mostWrittenOff int  // couriers written off at once
 	several        bool // the client may have several servers
 }
@@ -94,7 +93,7 @@ func New(c client) *Node {
 	n.timer.Stop()
 	if client, plain := c.(*redis.Client); plain {
 		n.together, n.most, n.several = longestBatch, couriers, false
-		n.pool = poolOf(client)
+		n.mostOfUse = connections(client) / 3
 		o := client.Options()
 		// With so many, no connection is left.
 		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
@@ -113,6 +112,22 @@ func NewSlow(c client) *Node {
 	n := New(c)
 	n.most = max(1, connections(c)/2)
 	return n
+}
+
+// connections returns how many connections c has to one server, without those for pipelines
+// alone.
+func connections(c client) int {
+	size, most := 2*singleCouriers, 0
+	switch client := c.(type) {
+	case *redis.Client:
+		size, most = client.Options().PoolSize, client.Options().MaxActiveConns
+	case *redis.ClusterClient: // all calls may go to one master
+		size, most = client.Options().PoolSize, client.Options().MaxActiveConns
+	}
+	if most > 0 {
+		return min(size, most)
+	}
+	return size
 }
 
 // Health reports whether a call timed out and the server has sent nothing since that call was made,
@@ -175,32 +190,18 @@ func (n *Node) sendLocked(c *Call) {
 
 // startLocked starts a courier if there are calls to send, and one more courier is allowed.
 func (n *Node) startLocked() {
-	if n.mail.first() == nil || n.writtenOff >= n.mostWrittenOff {
-		return
-	}
-	switch n.roomLocked(n.busy) {
-	case open:
+	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() {
 		n.busy++
-		n.starting++
 		go n.run()
-	case closed:
-		n.connectLocked(n.mail.first(), false)
 	}
 }
 
-// roomLocked says whether a courier may be at work beside so many others.
-func (n *Node) roomLocked(others int) room {
-	switch {
-	case others < n.most:
-		return open
-	case n.silent, n.illness.ill, others >= n.width.couriers():
-		return full
-	case others < n.pool.size/3:
-		return open
-	case n.starting > 0: // it takes all calls
-		return low
+// mostLocked returns how many couriers may be busy now.
+func (n *Node) mostLocked() int {
+	if n.silent || n.illness.ill {
+		return n.most
 	}
-	return n.pool.room()
+	return max(n.most, min(n.width.couriers(), n.mostOfUse))
 }
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
@@ -263,7 +264,7 @@ func (n *Node) fire() {
 			n.readyLocked(c, now)
 		case c.batch == nil:
 		case now < c.late():
-			n.connectLocked(c, len(c.batch.items) > 1 || c.Then != nil)
+			n.connectLocked(c)
 		case c.deadline == c.batch.end:
 			c.batch.endLocked()
 		}

@@ -231,7 +231,7 @@ func TestWhatGivesBackGoesBeforeWhatAsks(t *testing.T) {
 			}
 			return nil
 		})
-		n.most, n.pool = 1, pool{}
+		n.most, n.mostOfUse = 1, 1
 		const each = 10
 		for name := range strings.FieldsSeq(strings.Repeat("old-ask old-give ", each)) {
 			c := within(Command("set", name), time.Minute)

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -60,22 +59,17 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const way = 20 * time.Millisecond
 				var hangs atomic.Bool
-				var inUse atomic.Int64
 				release := make(chan struct{})
 				open := sync.OnceFunc(func() { close(release) })
 				defer open()
 				n := answered(t, func(commands) error {
-					inUse.Add(1)
-					defer inUse.Add(-1)
 					time.Sleep(way)
 					if hangs.Load() {
 						<-release
 					}
 					return nil
 				})
-				n.pool = pool{test.connections, func() (total, idle int) {
-					return test.connections, test.connections - int(inUse.Load())
-				}}
+				n.mostOfUse = test.connections / 3
 				var late atomic.Int64
 				post := func(timeout time.Duration, count int) {
 					for range count {
@@ -95,7 +89,7 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 				require.Equal(t, test.all, late.Load() == 0)
 				time.Sleep(time.Second)
 				hangs.Store(true)
-				post(50*time.Millisecond, 130) // those that left before the first timeout have ended
+				post(50*time.Millisecond, 80)
 				require.True(t, silent(n))
 				n.mu.Lock()
 				busy := n.busy
@@ -155,71 +149,4 @@ func TestConnectionsOfAClient(t *testing.T) {
 		require.Equal(t, want, connections(client))
 		require.NoError(t, client.Close())
 	}
-}
-
-// TestRoomOfAPool: a fifth of the connections is left to others, rounded up.
-func TestRoomOfAPool(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		size, total, idle int
-		want              room
-	}{
-		{0, 0, 0, full},
-		{20, 0, 0, closed},
-		{20, 4, 0, closed},
-		{20, 4, 1, open},
-		{20, 16, 1, open},
-		{20, 15, 0, closed},
-		{20, 16, 0, low},
-		{20, 20, 4, low},
-		{20, 20, 5, open},
-		{20, 19, 0, low},
-		{20, 20, 0, full},
-		{20, 22, 0, full}, // one for subscriptions may be counted
-		{4, 4, 1, low},
-		{4, 4, 2, open},
-		{1, 1, 1, low},
-		{1, 1, 0, full},
-	} {
-		p := pool{test.size, func() (total, idle int) { return test.total, test.idle }}
-		require.Equal(t, test.want, p.room(), "%+v", test)
-	}
-}
-
-// TestCourierDoesNotWaitForItsConnection: on a long way, a connection is opened in the background, one
-// at a time. The courier starts when it is open. Meanwhile the others carry the calls.
-func TestCourierDoesNotWaitForItsConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const way, dial = 20 * time.Millisecond, 60500 * time.Microsecond
-		var total, inUse, opening atomic.Int64
-		opens := hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
-			if !opensAConnection(said(cmds)) {
-				return next()
-			}
-			if opening.Add(1) > 1 {
-				t.Error("two at once")
-			}
-			time.Sleep(dial)
-			opening.Add(-1)
-			total.Add(1)
-			return nil
-		})
-		n := answered(t, func(commands) error {
-			if inUse.Add(1) > total.Load() {
-				t.Error("a call waits for a connection")
-			}
-			time.Sleep(way)
-			inUse.Add(-1)
-			return nil
-		}, opens)
-		total.Store(5) // the third of the pool that couriers may use in any case
-		n.pool = pool{15, func() (all, idle int) { return int(total.Load()), int(total.Load() - inUse.Load()) }}
-		for range 2000 {
-			n.Post(t.Context(), within(Command("get"), time.Second))
-			time.Sleep(1006 * time.Microsecond) // no call comes when a courier does
-		}
-		require.Equal(t, int64(12), total.Load(), "a fifth is left to others")
-		time.Sleep(time.Second)
-		require.True(t, idle(n))
-	})
 }
