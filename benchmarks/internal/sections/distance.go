@@ -16,7 +16,8 @@ func distance() Section {
 		Name:  "distance",
 		Title: "Over a network",
 		About: "The connections of the clients delay what they send for the round trip. On free keys each caller, a goroutine of one client, " +
-			"locks and unlocks a key of its own, for -d or 100 round trips after a warm-up; a pair takes two round trips at least. " +
+			"locks and unlocks a key of its own, for -d or 100 round trips after a warm-up; " +
+			"a pair takes two round trips at least. " +
 			"In the other groups, so many clients times so many goroutines want one key, one of its permits, or to read it, " +
 			"and those measurements last twice -d. Who still waits at the end counts with the wait so far. " +
 			"A dash says that there was no pair.",
