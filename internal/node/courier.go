@@ -77,13 +77,33 @@ func (n *Node) courier() {
 		}
 		runtime.Gosched() // so that the next calls of the receivers leave together
 		n.mu.Lock()
+		n.gatherLocked(b)
 		if n.busy > n.mostLocked() { // the others carry what has come
+			n.home--
 			break
 		}
 	}
 	n.busy--
 	n.unlock()
 }
+
+// gatherLocked waits for the next calls of the receivers of b, for a hundredth of its trip at most.
+func (n *Node) gatherLocked(b *batch) {
+	if !n.longWayLocked() || !n.gathering.begins() {
+		return
+	}
+	now := clock.MonoNow()
+	until := now.Add(now.Sub(b.left) / 100)
+	for yields := 0; n.gathering.missing > 0 && yields < mostYields && clock.MonoNow() < until; yields++ {
+		n.mu.Unlock()
+		runtime.Gosched()
+		n.mu.Lock()
+	}
+	n.gathering.ends()
+}
+
+// mostYields bounds a wait in virtual time, where the clock stands still meanwhile.
+const mostYields = 1000
 
 // landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
@@ -103,12 +123,16 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	if b.writtenOff {
 		n.writtenOff--
 		n.startLocked()
+		return false
 	}
-	return !b.writtenOff
+	n.home++
+	n.gathering.delivered(len(b.items))
+	return true
 }
 
 // loadLocked takes calls out of the mailbox for one batch. It returns nil if there is none to send.
 func (n *Node) loadLocked() *batch {
+	n.home--
 	if n.mail.first() == nil {
 		return nil
 	}

@@ -5,8 +5,9 @@
 // a goroutine. It takes all calls in the mailbox, sends them as one pipeline, and delivers the
 // replies. It starts when a call finds less than the maximum of couriers busy, which is higher on a
 // long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
-// busy; batches form while they are. A call ends with its reply or with its timeout. What was not
-// sent by then never is.
+// busy; batches form while they are. On a long way, callers who were served together send their next
+// calls together, see [gathering]. A call ends with its reply or with its timeout. What was not sent
+// by then never is.
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -53,6 +54,8 @@ type Node struct {
 	mu         sync.Mutex // guards the fields below and the lower part of every Call
 	mail       queues     // the mailbox: the calls to send, in two of the ranks
 	busy       int        // couriers at work
+	home       int        // those of them without a batch: they are about to look into the mailbox
+	gathering  gathering  // whether they wait there
 	width      width      // how many couriers are of use
 	writtenOff int        // couriers
 	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
@@ -185,23 +188,32 @@ func (n *Node) sendLocked(c *Call) {
 		rank = newKeeps
 	}
 	n.mail[rank].put(c)
+	n.gathering.came()
 	n.startLocked()
 }
 
-// startLocked starts a courier if there are calls to send, and one more courier is allowed.
+// startLocked starts a courier if there are calls to send, and one more courier is allowed. On a long
+// way one at home takes all of them.
 func (n *Node) startLocked() {
-	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() {
-		n.busy++
-		go n.run()
+	if n.mail.first() == nil || n.writtenOff >= n.mostWrittenOff || n.busy >= n.mostLocked() || n.home > 0 && n.longWayLocked() {
+		return
 	}
+	n.busy++
+	n.home++
+	go n.run()
 }
 
 // mostLocked returns how many couriers may be busy now.
 func (n *Node) mostLocked() int {
-	if n.silent || n.illness.ill {
-		return n.most
+	if n.longWayLocked() {
+		return max(n.most, min(n.width.couriers(), n.mostOfUse))
 	}
-	return max(n.most, min(n.width.couriers(), n.mostOfUse))
+	return n.most
+}
+
+// longWayLocked reports whether more couriers would be of use than loopback has.
+func (n *Node) longWayLocked() bool {
+	return n.together > 1 && !n.silent && !n.illness.ill && n.width.couriers() > n.most
 }
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
