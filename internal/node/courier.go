@@ -71,11 +71,14 @@ func (n *Node) courier() {
 		n.carry(b)
 		n.mu.Lock()
 		goesOn := n.landLocked(b)
+		alone := n.busy == 1 && len(b.items) == 1
 		n.unlock() // which calls the receivers
 		if !goesOn {
 			return
 		}
-		runtime.Gosched() // so that the next calls of the receivers leave together
+		if !alone { // else this would only wake another processor
+			runtime.Gosched() // so that the next calls of the receivers leave together
+		}
 		n.mu.Lock()
 		n.gatherLocked(b)
 		if n.busy > n.mostLocked() { // the others carry what has come
