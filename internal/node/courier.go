@@ -62,8 +62,8 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// courier carries calls. It ends when the mailbox is empty, when there are more couriers than are of
-// use, or when a batch that was written off has returned.
+// courier carries calls. It ends when the mailbox is empty, when the calls in it wait for others, when
+// there are more couriers than are of use, or when a batch that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
 	for b := n.loadLocked(); b != nil; b = n.loadLocked() {
@@ -80,9 +80,7 @@ func (n *Node) courier() {
 			runtime.Gosched() // so that the next calls of the receivers leave together
 		}
 		n.mu.Lock()
-		n.gatherLocked(b)
-		if n.busy > n.mostLocked() { // the others carry what has come
-			n.home--
+		if n.busy > n.mostLocked() || n.gathersLocked() { // others carry what has come
 			break
 		}
 	}
@@ -90,32 +88,19 @@ func (n *Node) courier() {
 	n.unlock()
 }
 
-// gatherLocked waits for the next calls of the receivers of b, for a hundredth of its trip at most.
-func (n *Node) gatherLocked(b *batch) {
-	if !n.longWayLocked() || !n.gathering.begins() {
-		return
-	}
-	now := clock.MonoNow()
-	until := now.Add(now.Sub(b.left) / 100)
-	for yields := 0; n.gathering.missing > 0 && yields < mostYields && clock.MonoNow() < until; yields++ {
-		n.mu.Unlock()
-		runtime.Gosched()
-		n.mu.Lock()
-	}
-	n.gathering.ends()
-}
-
-// mostYields bounds a wait in virtual time, where the clock stands still meanwhile.
-const mostYields = 1000
-
 // landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
 func (n *Node) landLocked(b *batch) (goesOn bool) {
 	gaveUp := b.ended && !b.writtenOff
 	b.endLocked()
-	now := clock.MonoNow()
+	now, served := clock.MonoNow(), 0
 	for i := range b.items {
+		c := b.items[i].call
+		waited := b.items[i].use == c.uses && c.at != over && c.insistUntil == 0 && c.kind() != keeps
 		n.arrivedLocked(&b.items[i], gaveUp, now)
+		if waited && c.at == over {
+			served++
+		}
 	}
 	if b == n.connects {
 		n.connects = nil
@@ -123,19 +108,18 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	if n.answered == now {
 		n.width.observe(now, now.Sub(b.left), len(b.items))
 	}
+	if n.longWayLocked() {
+		n.gathering.landed(served, now.Sub(b.left), now)
+	}
 	if b.writtenOff {
 		n.writtenOff--
 		n.startLocked()
-		return false
 	}
-	n.home++
-	n.gathering.delivered(len(b.items))
-	return true
+	return !b.writtenOff
 }
 
 // loadLocked takes calls out of the mailbox for one batch. It returns nil if there is none to send.
 func (n *Node) loadLocked() *batch {
-	n.home--
 	if n.mail.first() == nil {
 		return nil
 	}

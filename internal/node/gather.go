@@ -1,43 +1,62 @@
 package node
 
-// A gathering says whether a courier that came back waits for the next calls of those whose calls it
-// has carried, so that they leave together again. It knows no clock.
+import (
+	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// A gathering says whether calls wait in the mailbox for those of other callers, so that they leave
+// together. It reads no clock.
 //
-// On a long way, a caller who finds all couriers away waits for most of a round trip. Each new batch
-// takes a courier away, and callers who were served together send their next calls together, within
-// the time that the machine needs to wake them. If the first of these left alone, the others would
-// need another courier. The wait is short, and often in vain if callers hold their locks for some
-// time, or if a quorum has already gone on without this node. Then it is tried less often.
+// On a long way, a caller who finds all couriers away waits for most of a round trip. Each batch takes
+// a courier away. Callers who were served together send their next calls together, within the time
+// that the machine needs to wake them. If the first of these calls left alone, the others would need
+// another courier. So they leave when the last of them has come.
+//
+// Callers do not come if they hold their locks for some time, or if a quorum has gone on without this
+// node. After each time in vain, twice as many batches come back before the next time.
 type gathering struct {
-	missing int // calls that were delivered, beyond those that have come since
-	skip    int // times not to wait
-	pause   int // skip after the next wait in vain
+	missing int        // callers who were served and have not sent their next calls
+	until   clock.Mono // when the calls leave at the latest; 0: none wait
+	skip    int        // batches until the next time
+	pause   int        // skip after the next time in vain
 }
 
-const longestPause = 63
+const (
+	gatherFor    = 500 * time.Microsecond // a machine wakes callers in less
+	longTrip     = 10 * gatherFor         // on a shorter one, nobody waits
+	longestPause = 63
+)
 
-// delivered notes calls whose callers may send others now.
-func (g *gathering) delivered(calls int) { g.missing += calls }
+// landed notes that a batch is back after a trip, and that so many callers were served.
+func (g *gathering) landed(served int, trip time.Duration, now clock.Mono) {
+	switch {
+	case g.waits(now):
+		g.missing += served
+	case served == 0 || trip < longTrip:
+	case g.skip > 0:
+		g.skip--
+	default:
+		g.missing, g.until = served, now.Add(gatherFor)
+	}
+}
 
 // came notes a call.
-func (g *gathering) came() { g.missing = max(0, g.missing-1) }
-
-// begins reports whether a courier waits while calls are missing.
-func (g *gathering) begins() bool {
-	if g.skip == 0 {
-		return true
-	}
-	g.skip--
-	g.missing = 0
-	return false
-}
-
-// ends notes the end of a wait.
-func (g *gathering) ends() {
-	if g.missing == 0 {
-		g.pause = 0
+func (g *gathering) came() {
+	if g.until == 0 {
 		return
 	}
-	g.skip, g.missing = g.pause, 0
-	g.pause = min(2*g.pause+1, longestPause)
+	if g.missing--; g.missing == 0 {
+		g.until, g.pause = 0, g.pause/2
+	}
+}
+
+// waits reports whether calls wait.
+func (g *gathering) waits(now clock.Mono) bool {
+	if g.until != 0 && now >= g.until {
+		g.until, g.skip = 0, g.pause
+		g.pause = min(2*g.pause+1, longestPause)
+	}
+	return g.until != 0
 }

@@ -54,8 +54,7 @@ type Node struct {
 	mu         sync.Mutex // guards the fields below and the lower part of every Call
 	mail       queues     // the mailbox: the calls to send, in two of the ranks
 	busy       int        // couriers at work
-	home       int        // those of them without a batch: they are about to look into the mailbox
-	gathering  gathering  // whether they wait there
+	gathering  gathering  // whether calls wait for others
 	width      width      // how many couriers are of use
 	writtenOff int        // couriers
 	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
@@ -192,15 +191,26 @@ func (n *Node) sendLocked(c *Call) {
 	n.startLocked()
 }
 
-// startLocked starts a courier if there are calls to send, and one more courier is allowed. On a long
-// way one at home takes all of them.
+// startLocked starts a courier if there are calls to send, which do not wait for others, and one more
+// courier is allowed.
 func (n *Node) startLocked() {
-	if n.mail.first() == nil || n.writtenOff >= n.mostWrittenOff || n.busy >= n.mostLocked() || n.home > 0 && n.longWayLocked() {
-		return
+	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() && !n.gathersLocked() {
+		n.busy++
+		go n.run()
 	}
-	n.busy++
-	n.home++
-	go n.run()
+}
+
+// gathersLocked reports whether calls in the mailbox wait for others.
+func (n *Node) gathersLocked() bool {
+	if n.gathering.until == 0 || n.mail.first() == nil || !n.longWayLocked() {
+		return false
+	}
+	now := clock.MonoNow()
+	if !n.gathering.waits(now) {
+		return false
+	}
+	n.fireBy(n.gathering.until, now)
+	return true
 }
 
 // mostLocked returns how many couriers may be busy now.
@@ -282,6 +292,7 @@ func (n *Node) fire() {
 		}
 		n.again(c, now)
 	}
+	n.startLocked() // calls may have waited for others long enough
 	if len(n.calls) > 0 {
 		n.fireBy(n.calls[0].due, now)
 	}
