@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	redistest.AtOnce = 16 // on real servers, most cases wait for seconds
+	redistest.AtOnce = 32 // on real servers, most cases wait for seconds
 	redistest.Main(m)
 }
 

@@ -42,6 +42,7 @@ func TestMain(m *testing.M) {
 			signal.Notify(make(chan os.Signal, 1), s)
 		}
 	}
+	redistest.AtOnce = 16 // most of them wait for seconds
 	redistest.Main(m)
 }
 

@@ -15,7 +15,10 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { redistest.Main(m) }
+func TestMain(m *testing.M) {
+	redistest.AtOnce = 16 // most of them wait for seconds
+	redistest.Main(m)
+}
 
 const (
 	childsPart = "REDLATCH_TEST_PART"
