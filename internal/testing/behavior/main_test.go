@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// These come from locktest, which the tests of the root and internal/testing/system use too.
+// These come from locktest, which the tests of the root and internal/field use too.
 var (
 	eventually   = locktest.Eventually
 	mustLock     = locktest.MustLock

@@ -1,5 +1,5 @@
 // Package locktest has the common parts of the external tests of the root, of
-// internal/testing/behavior and of internal/testing/system: Lockers for a busy machine, waits with
+// internal/testing/behavior and of internal/field: Lockers for a busy machine, waits with
 // a deadline, and servers.
 package locktest
 

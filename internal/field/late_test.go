@@ -1,4 +1,4 @@
-package system_test
+package field_test
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package system_test
+package field_test
 
 import (
 	"bufio"
@@ -185,7 +185,7 @@ func (g *grantee) wait(ctx context.Context, t *testing.T, queues bool) <-chan *r
 // reach.
 func TestACLLinesAreEnoughAndHaveNothingToSpare(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../SECURITY.md")
+	text, err := os.ReadFile("../../SECURITY.md")
 	require.NoError(t, err)
 	lines := regexp.MustCompile(`(?m)^ACL SETUSER (\w+) on >secret (.*)$`).FindAllStringSubmatch(string(text), -1)
 	lines = slices.DeleteFunc(lines, func(line []string) bool { return strings.ToLower(line[1]) == line[1] }) // of the command

@@ -1,4 +1,4 @@
-package system_test
+package field_test
 
 import (
 	"context"
@@ -37,7 +37,7 @@ func TestReadersAndWritersOfEveryClient(t *testing.T) {
 				[]redlatch.Option{redlatch.WithReplicas(1, 4*time.Second)}
 		},
 		"the rights of SECURITY.md": func(t *testing.T) (connector, []redlatch.Option) {
-			text, err := os.ReadFile("../../../SECURITY.md")
+			text, err := os.ReadFile("../../SECURITY.md")
 			require.NoError(t, err)
 			line := regexp.MustCompile(`(?m)^ACL SETUSER Semaphore on >secret (.*)$`).FindStringSubmatch(string(text))
 			require.NotNil(t, line)

@@ -1,4 +1,4 @@
-package system_test
+package field_test
 
 import (
 	"os"
@@ -20,7 +20,7 @@ import (
 // refused, so the client logs nothing. Each of the added rights is needed.
 func TestClusterUserNeedsTheRightsOfItsLine(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("../../../SECURITY.md")
+	text, err := os.ReadFile("../../SECURITY.md")
 	require.NoError(t, err)
 	added := regexp.MustCompile("A Cluster client also needs `([^`]*)`").FindStringSubmatch(string(text))
 	require.NotNil(t, added)
