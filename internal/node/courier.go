@@ -96,7 +96,7 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	now, served := clock.MonoNow(), 0
 	for i := range b.items {
 		c := b.items[i].call
-		waited := b.items[i].use == c.uses && c.at != over && c.insistUntil == 0 && c.kind() != keeps
+		waited := b.items[i].use == c.uses && c.at != over && c.insistUntil == 0 && c.Then == nil && c.kind() != keeps
 		n.arrivedLocked(&b.items[i], gaveUp, now)
 		if waited && c.at == over {
 			served++

@@ -15,12 +15,13 @@ import (
 // another courier. So they leave when the last of them has come.
 //
 // Callers do not come if they hold their locks for some time, or if a quorum has gone on without this
-// node. After each time in vain, twice as many batches come back before the next time.
+// node. After a time in vain, batches come back without another one: after each, twice as many. The
+// first of them takes the calls that have waited.
 type gathering struct {
-	missing int        // callers who were served and have not sent their next calls
-	until   clock.Mono // when the calls leave at the latest; 0: none wait
+	missing int        // callers who were served, less the calls that have come since
+	until   clock.Mono // from when calls need not wait; 0: nobody is missing
 	skip    int        // batches until the next time
-	pause   int        // skip after the next time in vain
+	pause   int        // skip after the last time in vain
 }
 
 const (
@@ -34,7 +35,7 @@ func (g *gathering) landed(served int, trip time.Duration, now clock.Mono) {
 	switch {
 	case g.waits(now):
 		g.missing += served
-	case served == 0 || trip < longTrip:
+	case served < 2 || trip < longTrip: // one caller waits for nobody
 	case g.skip > 0:
 		g.skip--
 	default:
@@ -42,9 +43,9 @@ func (g *gathering) landed(served int, trip time.Duration, now clock.Mono) {
 	}
 }
 
-// came notes a call.
-func (g *gathering) came() {
-	if g.until == 0 {
+// came notes a new call.
+func (g *gathering) came(now clock.Mono) {
+	if !g.waits(now) {
 		return
 	}
 	if g.missing--; g.missing == 0 {
@@ -52,11 +53,11 @@ func (g *gathering) came() {
 	}
 }
 
-// waits reports whether calls wait.
+// waits reports whether callers are missing, and not for long.
 func (g *gathering) waits(now clock.Mono) bool {
 	if g.until != 0 && now >= g.until {
-		g.until, g.skip = 0, g.pause
 		g.pause = min(2*g.pause+1, longestPause)
+		g.until, g.skip = 0, g.pause
 	}
 	return g.until != 0
 }

@@ -166,6 +166,9 @@ func (n *Node) postLocked(c *Call, now clock.Mono) {
 	}
 	n.add(c, now)
 	if c.ready <= now {
+		if c.kind() != keeps {
+			n.gathering.came(now)
+		}
 		n.readyLocked(c, now)
 	}
 }
@@ -187,7 +190,6 @@ func (n *Node) sendLocked(c *Call) {
 		rank = newKeeps
 	}
 	n.mail[rank].put(c)
-	n.gathering.came()
 	n.startLocked()
 }
 
@@ -200,13 +202,14 @@ func (n *Node) startLocked() {
 	}
 }
 
-// gathersLocked reports whether calls in the mailbox wait for others.
+// gathersLocked reports whether calls in the mailbox wait for others. Renewals do not, nor does
+// anything if no courier could start later.
 func (n *Node) gathersLocked() bool {
-	if n.gathering.until == 0 || n.mail.first() == nil || !n.longWayLocked() {
+	if n.gathering.until == 0 || n.mail.first() == nil || n.mail[newKeeps].first != nil {
 		return false
 	}
 	now := clock.MonoNow()
-	if !n.gathering.waits(now) {
+	if n.writtenOff >= n.mostWrittenOff || !n.longWayLocked() || !n.gathering.waits(now) {
 		return false
 	}
 	n.fireBy(n.gathering.until, now)
