@@ -15,13 +15,13 @@ import (
 // another courier. So they leave when the last of them has come.
 //
 // Callers do not come if they hold their locks for some time, or if a quorum has gone on without this
-// node. After a time in vain, batches come back without another one: after each, twice as many. The
-// first of them takes the calls that have waited.
+// node. After each wait in vain, twice as many batches come back before the next wait. The first of
+// these takes the calls that have waited.
 type gathering struct {
 	missing int        // callers who were served, less the calls that have come since
-	until   clock.Mono // from when calls need not wait; 0: nobody is missing
-	skip    int        // batches until the next time
-	pause   int        // skip after the last time in vain
+	until   clock.Mono // the end of the wait; 0: there is none
+	skip    int        // batches until the next wait
+	pause   int        // skip after the last wait in vain
 }
 
 const (
