@@ -143,7 +143,7 @@ func ExampleNewLegacySetNX() {
 func ExampleLock_Context() {
 	server, client, end := embedded()
 	defer end()
-	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(6*time.Second)))
+	ctx, locker := context.Background(), made(redlatch.NewSetNXPX(client, redlatch.WithTTL(3*time.Second)))
 
 	lock := granted(locker.Lock(ctx, "report"))
 	server.Del("report")
@@ -807,7 +807,7 @@ func Example_httpHandler() {
 	ctx := context.Background()
 	site := func(locker redlatch.Locker) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{locker, 2 * time.Second})
+		mux.Handle("POST /carts/{id}/payment", &till{locker, time.Second})
 		return mux
 	}
 	post := func(site http.Handler, cart int) {

@@ -236,9 +236,12 @@ func TestCluster(t *testing.T) {
 	lines, summary := (&server{url: url}).listed(t)
 	require.Len(t, lines, 4)
 	require.Contains(t, summary, "3 locks, 0 waiters; ")
-	refused := 0
+	var plain []*program
 	for _, key := range []string{"a", "b", "c"} {
-		p := start(t, redlatchCmd(t, "redis://"+addrs[0], "status", key))
+		plain = append(plain, start(t, redlatchCmd(t, "redis://"+addrs[0], "status", key)))
+	}
+	refused := 0
+	for _, p := range plain {
 		if code := p.code(); code != 0 {
 			require.Equal(t, exitUnavailable, code)
 			require.Contains(t, p.errors(), "redis+cluster URL")

@@ -101,7 +101,7 @@ func TestCommandHasItsGrace(t *testing.T) {
 func TestOutageEndsTheCommandBeforeRedisGivesTheKeyAway(t *testing.T) {
 	onServer(t, func(t *testing.T, s *server) {
 		proxy := faultproxy.New(t, s.network, s.addr)
-		const ttl = 12 * time.Second
+		const ttl = 9 * time.Second
 		fifo := filepath.Join(t.TempDir(), "fifo")
 		require.NoError(t, syscall.Mkfifo(fifo, 0o600))
 		p := redlatchRun(t, "redis://"+proxy.Addr(), []string{"-ttl", ttl.String()}, "exec 3>"+fifo+stubborn("echo told"))

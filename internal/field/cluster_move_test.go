@@ -167,22 +167,25 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 			held := locktest.MustLock(t, l, tag+"held")
 			released := locktest.MustLock(t, l, tag+"released")
 			m.announce(t)
-			for range 2 { // before the keys have moved, and then
+			for _, moved := range []bool{false, true} {
 				before := renewed.Load()
 				var calls sync.WaitGroup // each takes as long as the op timeout
-				var taken, inspected error
+				var taken, inspected, unlocked error
 				calls.Go(func() { _, taken = l.TryLock(ctx, tag+"free") })
 				calls.Go(func() { _, inspected = l.Inspect(ctx, tag+"held") })
+				if moved {
+					calls.Go(func() { unlocked = released.Unlock(ctx) })
+				}
 				locktest.Eventually(t, "the lock is renewed", func() bool { return renewed.Load() > before })
 				calls.Wait()
 				requireMoving(t, taken)
 				if slices.Contains(queueing, name) { // the others have no queue to look for
 					requireMoving(t, inspected)
 				}
+				if moved && name != "LegacySetNX" { // it has all of its keys
+					requireMoving(t, unlocked)
+				}
 				m.keys(t)
-			}
-			if err := released.Unlock(ctx); name != "LegacySetNX" { // it has all of its keys
-				requireMoving(t, err)
 			}
 			waits := make(chan error, 1)
 			go func() { // ends with the test

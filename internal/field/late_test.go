@@ -1,7 +1,6 @@
 package field_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -111,19 +110,18 @@ func tryMany(t *testing.T, lockers []redlatch.Locker) {
 	callers.Wait()
 }
 
-// setClocks has redis-server run with a clock of its own from now on.
-func setClocks(t *testing.T) {
+// withClock makes a program that runs redis-server with a clock of its own, which [setClock] sets.
+func withClock(t *testing.T) string {
 	t.Helper()
-	redistest.MustBeInstalled(t) // the program below always is
+	redistest.MustBeInstalled(t) // the program that this returns always is
 	redistest.MustHave(t, "cc")
 	dir := t.TempDir()
 	lib, wrapper := filepath.Join(dir, "clock.so"), filepath.Join(dir, "redis-server")
 	out, err := exec.CommandContext(t.Context(), "cc", "-shared", "-fPIC", "-O2", "-o", lib, "testdata/clock.c", "-ldl").CombinedOutput()
 	require.NoError(t, err, string(out))
-	binary := cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server")
-	script := fmt.Sprintf("#!/bin/sh\nCLOCK_OFFSET=${1%%/*}/offset LD_PRELOAD=%s exec %s \"$@\"\n", lib, binary)
+	script := fmt.Sprintf("#!/bin/sh\nCLOCK_OFFSET=${1%%/*}/offset LD_PRELOAD=%s exec %s \"$@\"\n", lib, redistest.Binary())
 	require.NoError(t, os.WriteFile(wrapper, []byte(script), 0o700)) //nolint:gosec // it is run
-	t.Setenv("REDLATCH_REDIS_SERVER", wrapper)
+	return wrapper
 }
 
 // setClock sets the clock of a server on a socket, which lies in its directory, forward or back by
@@ -139,12 +137,13 @@ func setClock(t *testing.T, s *redistest.Server, d time.Duration) {
 // forward or back, and a failover to a server with another clock cost one more trip at most. So
 // does a round trip of three tenths of the op timeout.
 func TestClockOfRedisRefusesNoLock(t *testing.T) {
-	setClocks(t)
+	t.Parallel()
+	program := withClock(t)
 	for name, open := range locktest.Strategies {
 		for _, step := range []time.Duration{10 * time.Second, -10 * time.Second} { // more than the op timeout
 			t.Run(fmt.Sprintf("%s, %v", name, step), func(t *testing.T) {
 				t.Parallel()
-				s, other := redistest.Start(t), redistest.Start(t)
+				s, other := redistest.StartProgram(t, program), redistest.StartProgram(t, program)
 				loaded, err := open(other.Client(t), locktest.Patience) // its scripts are
 				require.NoError(t, err)
 				require.NoError(t, locktest.LockSoon(t, loaded, "warm").Unlock(t.Context()))

@@ -56,9 +56,9 @@ type process struct {
 	gone  chan struct{} // closed when redis-server has exited
 }
 
-// launch runs redis-server in dir and returns once it answers. After an error nothing runs.
-func launch(dir string, args []string) (*process, error) {
-	shell := exec.Command("sh", "-c", guard, "redistest", dir, binary(),
+// launch runs program, a redis-server, in dir and returns once it answers. After an error nothing runs.
+func launch(dir, program string, args []string) (*process, error) {
+	shell := exec.Command("sh", "-c", guard, "redistest", dir, program,
 		"--unixsocket", filepath.Join(dir, socketName),
 		"--pidfile", filepath.Join(dir, pidName))
 	shell.Args = append(shell.Args, args...)

@@ -28,6 +28,7 @@ type Server struct {
 	network string
 	addr    string
 	dir     string
+	program string
 	args    []string
 
 	mu      sync.Mutex // guards the fields below
@@ -40,7 +41,15 @@ type Server struct {
 // are no TCP port, no snapshots and no append-only file.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, false, args)
+	s := mustOpen(tb, Binary(), false, args)
+	tb.Cleanup(s.close)
+	return s
+}
+
+// StartProgram is like [Start] with a program that does what redis-server does.
+func StartProgram(tb testing.TB, program string) *Server {
+	tb.Helper()
+	s := mustOpen(tb, program, false, nil)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -48,13 +57,13 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, true, args)
+	s := mustOpen(tb, Binary(), true, args)
 	tb.Cleanup(s.close)
 	return s
 }
 
-// binary is the program that servers run.
-func binary() string { return cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server") }
+// Binary is the program that servers run.
+func Binary() string { return cmp.Or(os.Getenv("REDLATCH_REDIS_SERVER"), "redis-server") }
 
 // MustBeInstalled skips a test that starts a server, or fails it, as Start does if redis-server is not
 // installed.
@@ -62,14 +71,14 @@ func MustBeInstalled(tb testing.TB) {
 	tb.Helper()
 	if os.Getenv("REDLATCH_REDIS_SERVER") == "" {
 		MustHave(tb, "redis-server")
-	} else if _, err := exec.LookPath(binary()); err != nil {
+	} else if _, err := exec.LookPath(Binary()); err != nil {
 		tb.Fatal("REDLATCH_REDIS_SERVER: ", err)
 	}
 }
 
 // Skips reports whether tests that start a server are skipped, since redis-server is not installed.
 func Skips() bool {
-	_, err := exec.LookPath(binary())
+	_, err := exec.LookPath(Binary())
 	return err != nil && os.Getenv("REDLATCH_REDIS_SERVER") == "" && os.Getenv("REDLATCH_REQUIRE_REDIS") == ""
 }
 
@@ -90,7 +99,7 @@ func MustHave(tb testing.TB, program string) {
 // mustOpen returns a server, which the caller must close. It tries several ports. They are below
 // those that outgoing connections are given, so that none of them takes the port while a server
 // restarts, and leave room for the bus port of a cluster, which is 10,000 higher.
-func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
+func mustOpen(tb testing.TB, program string, tcp bool, args []string) *Server {
 	tb.Helper()
 	MustBeInstalled(tb)
 	for try := 1; ; try++ {
@@ -98,7 +107,7 @@ func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
 		if tcp {
 			port = 20_000 + rand.IntN(10_000)
 		}
-		s, err := open(port, args)
+		s, err := open(program, port, args)
 		if err == nil {
 			return s
 		}
@@ -113,13 +122,13 @@ func mustOpen(tb testing.TB, tcp bool, args []string) *Server {
 //
 // The socket is there in any case because it shows who answers: a port may belong to
 // somebody else's server.
-func open(port int, args []string) (*Server, error) {
+func open(program string, port int, args []string) (*Server, error) {
 	// The path of a unix socket is limited to about 100 bytes: tb.TempDir is too long.
 	dir, err := os.MkdirTemp("", "rl")
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{network: "unix", addr: filepath.Join(dir, socketName), dir: dir}
+	s := &Server{network: "unix", addr: filepath.Join(dir, socketName), dir: dir, program: program}
 	if port != 0 {
 		s.network, s.addr = "tcp", "127.0.0.1:"+strconv.Itoa(port)
 	}
@@ -129,7 +138,7 @@ func open(port int, args []string) (*Server, error) {
 		"--save", "",
 		"--appendonly", "no",
 	}, args...)
-	if s.process, err = launch(s.dir, s.args); err != nil {
+	if s.process, err = launch(s.dir, s.program, s.args); err != nil {
 		s.close()
 		return nil, err
 	}
@@ -227,7 +236,7 @@ func (s *Server) restart(tb testing.TB, between func() error) {
 	if err := between(); err != nil {
 		tb.Fatal(err)
 	}
-	next, err := launch(s.dir, s.args)
+	next, err := launch(s.dir, s.program, s.args)
 	if err != nil {
 		tb.Fatal(err)
 	}
