@@ -50,6 +50,7 @@ func (b *lab) waits(t *testing.T, l redlatch.Locker, key string) {
 // TestEverySpanOfAPipelineHasAParent: if each caller has a span. It is that of one of the calls in
 // the pipeline.
 func TestEverySpanOfAPipelineHasAParent(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	spans := b.clientSpans(t)
 	l := b.locker(t, nil, nil)
@@ -82,56 +83,64 @@ func TestEverySpanOfAPipelineHasAParent(t *testing.T) {
 // TestStatementsHaveKeysAndNoTokens: db.statement has the key as the program wrote it, and an
 // address in place of each token. WithDBStatement(false) leaves it out.
 func TestStatementsHaveKeysAndNoTokens(t *testing.T) {
+	t.Parallel()
 	for _, records := range []bool{true, false} {
-		b := newLab(t)
-		spans := b.clientSpans(t, redisotel.WithDBStatement(records))
-		l := b.locker(t, nil, nil, redlatch.WithOwner("alice"))
-		lock, err := l.Lock(b.request(t), "orders:42")
-		require.NoError(t, err)
-		b.waits(t, l, "orders:42")
-		require.NoError(t, lock.Unlock(b.request(t)))
-		require.NotEmpty(t, spans())
-		for _, s := range spans() {
-			statement, recorded := attributes(s)["db.statement"]
-			require.Equal(t, records, recorded)
-			require.Equal(t, records, strings.Contains(statement, " orders:42 "))
-			require.NotContains(t, statement, "alice/", "that is how tokens begin")
-		}
+		t.Run(fmt.Sprint(records), func(t *testing.T) {
+			t.Parallel()
+			b := newLab(t)
+			spans := b.clientSpans(t, redisotel.WithDBStatement(records))
+			l := b.locker(t, nil, nil, redlatch.WithOwner("alice"))
+			lock, err := l.Lock(b.request(t), "orders:42")
+			require.NoError(t, err)
+			b.waits(t, l, "orders:42")
+			require.NoError(t, lock.Unlock(b.request(t)))
+			require.NotEmpty(t, spans())
+			for _, s := range spans() {
+				statement, recorded := attributes(s)["db.statement"]
+				require.Equal(t, records, recorded)
+				require.Equal(t, records, strings.Contains(statement, " orders:42 "))
+				require.NotContains(t, statement, "alice/", "that is how tokens begin")
+			}
+		})
 	}
 }
 
 // TestRenewalsAndLooksCanBeLeftOut: as the README says.
 func TestRenewalsAndLooksCanBeLeftOut(t *testing.T) {
+	t.Parallel()
 	for _, leavesOut := range []bool{false, true} {
-		b := newLab(t)
-		var opts []redisotel.TracingOption
-		if leavesOut {
-			opts = []redisotel.TracingOption{
-				redisotel.WithTracerProvider(sdktrace.NewTracerProvider(
-					sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())), sdktrace.WithSpanProcessor(b.spans))),
-				redisotel.WithCommandFilter(isLook),
+		t.Run(fmt.Sprint(leavesOut), func(t *testing.T) {
+			t.Parallel()
+			b := newLab(t)
+			var opts []redisotel.TracingOption
+			if leavesOut {
+				opts = []redisotel.TracingOption{
+					redisotel.WithTracerProvider(sdktrace.NewTracerProvider(
+						sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())), sdktrace.WithSpanProcessor(b.spans))),
+					redisotel.WithCommandFilter(isLook),
+				}
 			}
-		}
-		spans := b.clientSpans(t, opts...)
-		renewed := make(chan struct{}, 100)
-		l := b.locker(t, nil, nil, redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed <- struct{}{} }}))
-		ctx := b.request(t)
-		lock, err := l.Lock(ctx, "k", redlatch.WithTTL(6*time.Second))
-		require.NoError(t, err)
-		<-renewed
-		b.waits(t, l, "k")
-		require.NoError(t, lock.Unlock(ctx))
-		var roots, looks int
-		for _, s := range spans() {
-			if !s.Parent().IsValid() {
-				roots++
+			spans := b.clientSpans(t, opts...)
+			renewed := make(chan struct{}, 100)
+			l := b.locker(t, nil, nil, redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed <- struct{}{} }}))
+			ctx := b.request(t)
+			lock, err := l.Lock(ctx, "k", redlatch.WithTTL(6*time.Second))
+			require.NoError(t, err)
+			<-renewed
+			b.waits(t, l, "k")
+			require.NoError(t, lock.Unlock(ctx))
+			var roots, looks int
+			for _, s := range spans() {
+				if !s.Parent().IsValid() {
+					roots++
+				}
+				if strings.HasSuffix(attributes(s)["db.statement"], " again") {
+					looks++
+				}
 			}
-			if strings.HasSuffix(attributes(s)["db.statement"], " again") {
-				looks++
-			}
-		}
-		require.Equal(t, leavesOut, roots == 0, "renewals")
-		require.Equal(t, leavesOut, looks == 0)
-		require.NotEmpty(t, spans(), "those of the calls")
+			require.Equal(t, leavesOut, roots == 0, "renewals")
+			require.Equal(t, leavesOut, looks == 0)
+			require.NotEmpty(t, spans(), "those of the calls")
+		})
 	}
 }

@@ -129,6 +129,7 @@ func TestHooksCountWaiting(t *testing.T) {
 // TestHooksTellLossesApart: the outcome says what ended the lock. The time that it was held is
 // recorded too.
 func TestHooksTellLossesApart(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil)
 	deleted, err := l.Lock(t.Context(), "deleted")
@@ -167,6 +168,7 @@ func TestHooksCountRenewals(t *testing.T) {
 // TestHooksCountWhatRedisDidNotConfirm: the time that a lock was held is recorded even if its
 // Unlock got no clear answer.
 func TestHooksCountWhatRedisDidNotConfirm(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second))
 	lock, err := l.Lock(t.Context(), "k")

@@ -112,6 +112,7 @@ func TestFailuresSayWhy(t *testing.T) {
 
 // TestFailuresOfAQuorumSayWhy: the status has the cause on the first node where it is known.
 func TestFailuresOfAQuorumSayWhy(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	inside, err := redlatch.NewRedlock([]redis.UniversalClient{b.client}, redlatch.WithOpTimeout(2*time.Second))
 	require.NoError(t, err)
@@ -128,6 +129,7 @@ func nothing(*testing.T, *lab) {}
 // TestWaitThatEndedBehindAHolderIsNoFailure: its outcome is not_acquired, however ctx ended. Its
 // span has no error.type and no error status.
 func TestWaitThatEndedBehindAHolderIsNoFailure(t *testing.T) {
+	t.Parallel()
 	const want = "not_acquired"
 	for end, ending := range map[string]func(context.Context) (context.Context, context.CancelFunc){
 		"canceled": context.WithCancel,
@@ -252,6 +254,7 @@ func TestUnlockAndExtendAreSpans(t *testing.T) {
 // TestFailedUnlockAndExtendSayWhy: error.type and the status say why, even if only Unlock finds
 // that the lock was lost.
 func TestFailedUnlockAndExtendSayWhy(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, nil, redlatch.WithOpTimeout(2*time.Second), redlatch.WithoutRenewal())
 	lock, err := l.Lock(t.Context(), "k")
@@ -340,6 +343,7 @@ func TestRenewalsAreNoSpans(t *testing.T) {
 // TestHooksOfACallAreStillCalled: the hooks of the Locker and of the call are called. The slice of
 // the caller's options is not changed.
 func TestHooksOfACallAreStillCalled(t *testing.T) {
+	t.Parallel()
 	for name, take := range ways {
 		t.Run(name, func(t *testing.T) {
 			b := newLab(t)
@@ -427,6 +431,7 @@ func TestTheVersionIsOnBothScopes(t *testing.T) {
 // TestLossIsAnEventOfTheCallersSpan: a loss is one event of the span in the ctx of the call that
 // acquired the lock. A release is no event.
 func TestLossIsAnEventOfTheCallersSpan(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()})
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
@@ -473,6 +478,7 @@ func TestKeysAreRecordedWhereAskedFor(t *testing.T) {
 // TestTokenIsRecordedNowhere: no span, event or metric contains the token, even if an error
 // contains it.
 func TestTokenIsRecordedNowhere(t *testing.T) {
+	t.Parallel()
 	b := newLab(t)
 	l := b.locker(t, nil, []redlatchotel.Option{redlatchotel.WithSpanKey()}, redlatch.WithOpTimeout(2*time.Second))
 	ctx, work := b.tracer.Tracer("test").Start(t.Context(), "work")
