@@ -93,7 +93,7 @@ func (r *redlock) wordsOf(_, name string) words {
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
 	nodes := make([]error, len(r.nodes))
 	for i, n := range r.nodes {
-		nodes[i] = silence(n, since)
+		nodes[i] = silence(n.Of(p.lock), since)
 	}
 	return r.failure(op, p, nodes, ErrNoQuorum)
 }
@@ -196,7 +196,7 @@ func (r *redlock) do(ctx context.Context, op op, p *params, to hearer) {
 	}
 	silent := uint64(0)
 	for i, n := range r.nodes {
-		if is, _ := n.Health(); is {
+		if is, _ := n.Of(p.lock).Health(); is {
 			silent |= 1 << i
 		}
 	}
@@ -215,7 +215,7 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 		c.Abandoned = o.params.abandoned
 	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
-	o.r.nodes[e.Node].Post(ctx, c)
+	o.r.nodes[e.Node].Of(o.params.lock).Post(ctx, c)
 }
 
 // answered hands an answer to the token.

@@ -194,7 +194,9 @@ func newSingle(client redis.UniversalClient) single {
 	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
 }
 
-func (s *single) trouble(_ op, _ *params, since time.Duration) error { return silence(s.node, since) }
+func (s *single) trouble(_ op, p *params, since time.Duration) error {
+	return silence(s.node.Of(p.lock), since)
+}
 
 // silence returns why a node has not answered for a time.
 func silence(n *node.Node, since time.Duration) error {
@@ -204,7 +206,8 @@ func silence(n *node.Node, since time.Duration) error {
 
 func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 	c, parse := s.command(op, p)
-	n, confirms := s.node, p.cfg != nil && p.cfg.replicas > 0
+	//nolint:contextcheck // of the ctx, a node uses only the values
+	n, confirms := s.node.Of(p.lock), p.cfg != nil && p.cfg.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {

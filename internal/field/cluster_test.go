@@ -16,10 +16,16 @@ import (
 // startCluster returns clients of three masters that share the slots, and their addresses.
 func startCluster(t *testing.T) (masters []*redis.Client, addrs []string) {
 	t.Helper()
-	for _, s := range redistest.StartCluster(t) {
-		masters, addrs = append(masters, s.Client(t)), append(addrs, s.Addr())
+	return clientsOf(t, redistest.StartCluster(t))
+}
+
+// clientsOf returns a client of each server, and their addresses.
+func clientsOf(t *testing.T, servers []*redistest.Server) (clients []*redis.Client, addrs []string) {
+	t.Helper()
+	for _, s := range servers {
+		clients, addrs = append(clients, s.Client(t)), append(addrs, s.Addr())
 	}
-	return masters, addrs
+	return clients, addrs
 }
 
 // meet has a server join others in a cluster.

@@ -23,18 +23,20 @@ type batch struct {
 	done            chan struct{} // nil: it does not end
 
 	// Guarded by Node.mu.
-	left, end  clock.Mono // when it left, and the last deadline of its calls
-	ended      bool       // done is closed
-	live       int        // calls that have neither ended nor left it
-	writtenOff bool
+	left, end   clock.Mono // when it left, and the last deadline of its calls
+	ended       bool       // done is closed
+	live        int        // calls that have neither ended nor left it
+	writtenOff  bool
+	interrupted bool // a server of a Cluster has redirected a call
 }
 
 // An item is a call in one batch. Only its courier uses the commands. The courier uses no other
 // field of the call without Node.mu, since the call may have left the batch.
 type item struct {
-	call      *Call
-	use       uint64 // of the call. A later use of the call is not for this item
-	cmd, then *redis.Cmd
+	call       *Call
+	use        uint64 // of the call. A later use of the call is not for this item
+	cmd, then  *redis.Cmd
+	redirected bool // by a master of a Cluster
 }
 
 func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }
@@ -91,14 +93,14 @@ func (n *Node) courier() {
 // landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
 func (n *Node) landLocked(b *batch) (goesOn bool) {
-	gaveUp := b.ended && !b.writtenOff
+	gaveUp := b.ended && !b.writtenOff && !b.interrupted
 	b.endLocked()
 	now, served := clock.MonoNow(), 0
 	for i := range b.items {
 		c := b.items[i].call
 		waited := b.items[i].use == c.uses && c.at != over && c.insistUntil == 0 && c.Then == nil && c.kind() != keeps
 		n.arrivedLocked(&b.items[i], gaveUp, now)
-		if waited && c.at == over {
+		if waited && c.in == &n.ended {
 			served++
 		}
 	}
@@ -188,33 +190,44 @@ func (n *Node) exchange(b *batch) {
 	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {
 	case clustered && i.then != nil:
-		carryToMaster(b, cluster, i)
+		n.carryToMaster(b, cluster, i)
 	case len(b.items) > 1, i.then != nil:
-		carryTogether(b, n.client)
+		n.carryTogether(b, n.client)
 	default:
-		if err := n.client.Process(b, once{i.cmd}); err != nil {
-			i.cmd.SetErr(err)
+		cmd := n.once(b, i)
+		if err := n.client.Process(b, cmd); err != nil {
+			cmd.SetErr(err)
 		}
 		_ = i.cmd.Err() // with a deferred pipeline this waits for the reply
 	}
 }
 
+// once returns the command of an item, which go-redis must not resend.
+func (n *Node) once(b *batch, i *item) redis.Cmder {
+	if n.whole != nil {
+		return followed{once: once{i.cmd}, item: i, n: n, b: b}
+	}
+	return once{i.cmd}
+}
+
 // carryTogether sends all commands of b as one pipeline.
-func carryTogether(b *batch, c client) {
+func (n *Node) carryTogether(b *batch, c client) {
 	pipe := c.Pipeline()
-	for _, i := range b.items {
-		_ = pipe.Process(b, once{i.cmd})
-		if i.then != nil {
-			_ = pipe.Process(b, once{i.then})
+	for i := range b.items {
+		_ = pipe.Process(b, n.once(b, &b.items[i]))
+		if then := b.items[i].then; then != nil {
+			_ = pipe.Process(b, once{then})
 		}
 	}
-	cmds, err := pipe.Exec(b)
+	_, err := pipe.Exec(b)
 	if err == nil || Answered(err) {
 		err = errNoReply
 	}
-	for _, cmd := range cmds {
-		if cmd := cmd.(once); cmd.Err() == nil && cmd.Val() == nil { // a hook of the client failed
-			cmd.SetErr(err)
+	for _, i := range b.items {
+		for _, cmd := range []*redis.Cmd{i.cmd, i.then} {
+			if cmd != nil && cmd.Err() == nil && cmd.Val() == nil { // a hook of the client failed
+				cmd.SetErr(err)
+			}
 		}
 	}
 }
@@ -222,14 +235,14 @@ func carryTogether(b *batch, c client) {
 var errNoReply = errors.New("the client returned no reply")
 
 // carryToMaster sends both commands of a call to the master of its key.
-func carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
+func (n *Node) carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
 	master, err := cluster.MasterForKey(b, i.call.Key)
 	if err != nil {
 		i.cmd.SetErr(err)
 		return
 	}
-	carryTogether(b, master)
-	if err := i.cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+	n.carryTogether(b, master)
+	if err := i.cmd.Err(); redirects(err) {
 		cluster.ReloadState(b)
 		//nolint:errorlint // a wrapped answer of Redis would not be retried
 		i.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))

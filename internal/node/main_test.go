@@ -122,6 +122,7 @@ func (f fake) hook(t *testing.T) hook {
 			if refused, ok := each[i].(error); ok {
 				cmd.SetErr(refused)
 			} else {
+				cmd.SetErr(nil)
 				cmd.(interface{ SetVal(any) }).SetVal(each[i])
 			}
 		}

@@ -7,7 +7,7 @@
 // long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
 // busy; batches form while they are. On a long way, callers who were served together send their next
 // calls together, see [gathering]. A call ends with its reply or with its timeout. What was not sent
-// by then never is.
+// by then never is. On a Redis Cluster, each master has a node, see [Node.Of].
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -25,6 +25,8 @@ package node
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,6 +66,7 @@ type Node struct {
 	deadlines
 	health
 	park
+	kin
 	clock clockOffset
 	slots Slots
 }
@@ -86,7 +89,8 @@ type health struct {
 }
 
 // New returns a node for the client c. Calls on a *[redis.Client] travel in batches. Any other client
-// may have several servers, so each call travels alone.
+// may have several servers, so each call travels alone. For calls on a *[redis.ClusterClient], see
+// [Node.Of].
 func New(c client) *Node {
 	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
@@ -94,13 +98,18 @@ func New(c client) *Node {
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
 	if client, plain := c.(*redis.Client); plain {
-		n.together, n.most, n.several = longestBatch, couriers, false
-		n.mostOfUse = connections(client) / 3
-		o := client.Options()
-		// With so many, no connection is left.
-		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
+		n.several = false
+		n.batches(client.Options().PoolSize, client.Options().PipelinePoolSize)
 	}
 	return n
+}
+
+// batches sets the limits of a node of one server. Its client has so many connections, and for
+// pipelines alone.
+func (n *Node) batches(pool, pipelines int) {
+	n.together, n.most = longestBatch, couriers
+	n.mostOfUse = connections(n.client) / 3
+	n.mostWrittenOff = max(couriers, pool+max(cmp.Or(pipelines, pipelinePool), 0)) // with so many, no connection is left
 }
 
 // pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis
@@ -143,8 +152,9 @@ func (n *Node) Health() (silent bool, trouble error) {
 // Served reports whether the server has carried out a command since a time.
 func (n *Node) Served(since clock.Mono) bool {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.served > since
+	served, masters := n.served, slices.Collect(maps.Values(n.masters))
+	n.mu.Unlock()
+	return served > since || slices.ContainsFunc(masters, func(m *Node) bool { return m.Served(since) })
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the
@@ -257,11 +267,17 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 }
 
-// unlock unlocks mu, and calls the receivers of the calls that have ended.
+// unlock unlocks mu, calls the receivers of the calls that have ended, and hands on those that were
+// redirected.
 func (n *Node) unlock() {
-	c := n.ended.first
-	n.ended = queue{}
+	c, redirected := n.ended.first, n.redirected.first
+	n.ended, n.redirected = queue{}, queue{}
 	n.mu.Unlock()
+	for redirected != nil {
+		call := redirected
+		redirected, call.links = call.next, links{}
+		n.whole.follow(call)
+	}
 	for c != nil {
 		ended := c
 		c, ended.links = c.next, links{}

@@ -32,6 +32,8 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		c.resent = true
 	}
 	switch {
+	case i.redirected && err != nil:
+		n.redirectLocked(c)
 	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)
 	case late:

@@ -1,0 +1,123 @@
+package field_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
+)
+
+// Hash tags of keys, by the number of their master in [redistest.StartCluster].
+const onMaster0, onMaster1, onMaster2 = "{bar}", "{c}", "{foo}"
+
+// turns has several callers take a lock each, many times. Nobody else wants these locks.
+func turns(t *testing.T, l redlatch.Locker, tag string) {
+	t.Helper()
+	var callers sync.WaitGroup
+	for i := range 8 {
+		callers.Go(func() {
+			for range 20 {
+				lock, err := l.Lock(t.Context(), fmt.Sprint(tag, "turns", i))
+				if err == nil {
+					err = lock.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	callers.Wait()
+}
+
+// TestSilentMasterOfAClusterHoldsUpNoOther: many calls wait for it, and those of other masters go on.
+// The strategies share the client.
+func TestSilentMasterOfAClusterHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	masters := redistest.StartCluster(t)
+	client := toCluster([]string{masters[0].Addr(), masters[1].Addr()})(t)
+	var lockers []redlatch.Locker
+	for name, open := range locktest.Strategies {
+		l, err := open(client, locktest.Patience, redlatch.WithKeyPrefix(name))
+		require.NoError(t, err)
+		for _, tag := range []string{onMaster0, onMaster1, onMaster2} {
+			require.NoError(t, locktest.MustLock(t, l, tag).Unlock(t.Context()))
+		}
+		lockers = append(lockers, l)
+	}
+	masters[2].Pause()
+	defer masters[2].Resume()
+	var over atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range 100 * len(lockers) {
+		callers.Go(func() {
+			if _, err := lockers[i%len(lockers)].Lock(ctx, fmt.Sprint(onMaster2, i)); err == nil {
+				t.Error("it is silent")
+			}
+			over.Add(1)
+		})
+	}
+	for _, l := range lockers {
+		turns(t, l, onMaster0)
+		turns(t, l, onMaster1)
+	}
+	require.Zero(t, over.Load(), "they wait for the op timeout")
+	cancel()
+	callers.Wait()
+}
+
+// TestRedirectionHoldsUpNoOther: the slot of some held locks moves, and the master that has the keys by
+// now is silent. Other locks of the master that redirects go on. When the other one is back, the locks
+// are still held, and are extended there.
+func TestRedirectionHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartCluster(t)
+	masters, addrs := clientsOf(t, servers)
+	m := moveOf(t, masters, addrs, onMaster0)
+	l := locktest.SetNXPX(t, toCluster(addrs)(t), locktest.Patience, locktest.LongTTL)
+	var held []*redlatch.Lock
+	for i := range 8 {
+		held = append(held, locktest.MustLock(t, l, fmt.Sprint(onMaster0, i)))
+	}
+	m.announce(t)
+	m.keys(t)
+	for _, lock := range held {
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+	}
+	servers[1].Pause()
+	defer servers[1].Resume()
+	var over atomic.Int64
+	var extensions sync.WaitGroup
+	for _, lock := range held {
+		for range 20 {
+			extensions.Go(func() {
+				if err := lock.Extend(t.Context(), time.Hour); !errors.Is(err, redlatch.ErrUnavailable) {
+					t.Error(err)
+				}
+				over.Add(1)
+			})
+		}
+	}
+	turns(t, l, "{b}") // another slot of the same master
+	require.Zero(t, over.Load(), "they wait for the op timeout")
+	extensions.Wait()
+	servers[1].Resume()
+	for _, lock := range held {
+		require.NoError(t, lock.Extend(t.Context(), time.Hour))
+	}
+	m.finish(t)
+	for _, lock := range held {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}

@@ -1,0 +1,179 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+)
+
+// The masters of clusterOf, and hash tags of keys that they have. go-redis changes loopback addresses.
+const (
+	firstMaster, secondMaster = "192.0.2.1:1", "192.0.2.2:1"
+	onFirst, onSecond         = "{bar}", "{foo}"
+)
+
+// clusterOf returns a node of a Cluster of two masters, each of which is a fake, and knows them.
+func clusterOf(t *testing.T, serve func(addr string) fake) *Node {
+	t.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{firstMaster},
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{
+				{End: 8191, Nodes: []redis.ClusterNode{{Addr: firstMaster}}},
+				{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: secondMaster}}},
+			}, nil
+		},
+		NewClient: func(o *redis.Options) *redis.Client {
+			server := redis.NewClient(o)
+			server.AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+				if cmds[0].Name() == "command" { // go-redis asks which commands there are
+					return answer("NOPERM")
+				}
+				return next()
+			}))
+			server.AddHook(serve(o.Addr).hook(t))
+			return server
+		},
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	n := New(client)
+	require.Same(t, n, n.Of(onFirst), "go-redis would have to ask for the slots")
+	require.NoError(t, do(n, Command("eval", "first", 1, onFirst)).Err)
+	require.NoError(t, do(n, Command("eval", "first", 1, onSecond)).Err)
+	return n
+}
+
+// on returns a call of a key.
+func on(key string) *Call { return Command("eval", "text", 1, key) }
+
+// TestMasterHasANodeOfItsOwn: calls of its keys leave together, and go on while another master is
+// silent. The node of the Cluster has heard what they have heard.
+func TestMasterHasANodeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, most := newGate(t), 0
+		g.open()
+		n := clusterOf(t, func(addr string) fake {
+			return func(sent commands) error {
+				if addr == firstMaster {
+					return g.pass(sent)
+				}
+				most = max(most, len(sent))
+				return nil
+			}
+		})
+		g.opened = make(chan struct{})
+		first, second := n.Of(onFirst), n.Of(onSecond)
+		require.NotSame(t, first, second)
+		require.Same(t, first, n.Of(onFirst+"another"))
+		var silent []<-chan Reply
+		for range 100 {
+			silent = append(silent, post(first, within(on(onFirst), time.Second)))
+		}
+		begin := time.Now()
+		for range 10 {
+			for _, reply := range together(second, on(onSecond+"1"), on(onSecond+"2"), on(onSecond+"3")) {
+				requireOK(t, false, <-reply)
+			}
+		}
+		require.Equal(t, begin, time.Now())
+		require.Equal(t, 3, most)
+		require.True(t, n.Served(0))
+		for _, reply := range silent {
+			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+		}
+		is, _ := first.Health()
+		require.True(t, is)
+		is, _ = second.Health()
+		require.False(t, is)
+		close(g.opened)
+		synctest.Wait()
+		require.True(t, idle(first) && idle(second) && idle(n))
+	})
+}
+
+// TestWholeClusterHasServedWhatAMasterHas: since some time.
+func TestWholeClusterHasServedWhatAMasterHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
+		n.mu.Lock()
+		before := n.served
+		n.mu.Unlock()
+		require.False(t, n.Served(before))
+		time.Sleep(time.Second)
+		requireOK(t, false, do(n.Of(onSecond), on(onSecond)))
+		require.True(t, n.Served(before))
+	})
+}
+
+// TestRedirectedCallTravelsAlone: the others of its batch have their replies at once, and the call has
+// the time that it had. It keeps what is known of it, also if nobody waits for it any more.
+func TestRedirectedCallTravelsAlone(t *testing.T) {
+	for _, word := range []string{"MOVED", "ASK"} {
+		synctest.Test(t, func(t *testing.T) {
+			const moved = onFirst + "moved"
+			var away, carried atomic.Bool // the other master is, and has carried it out
+			n := clusterOf(t, func(addr string) fake {
+				return func(sent commands) error {
+					if addr == secondMaster && away.Load() {
+						return io.EOF
+					}
+					carried.Store(addr == secondMaster)
+					return partly(func(words []string) error {
+						if addr == firstMaster && words[3] == moved {
+							return answer(word + " 5061 " + secondMaster)
+						}
+						return nil
+					})(sent)
+				}
+			})
+			first := n.Of(onFirst)
+			away.Store(true)
+			insists := on(moved)
+			insists.Insists = true
+			begin := time.Now()
+			got := together(first, on(onFirst+"1"), within(insists, time.Second), on(onFirst+"2"))
+			requireOK(t, false, <-got[0])
+			requireOK(t, false, <-got[2])
+			require.Equal(t, begin, time.Now())
+			require.ErrorAs(t, (<-got[1]).Err, new(*NoReply))
+			require.InDelta(t, time.Second, time.Since(begin), float64(tick))
+			synctest.Wait()
+			require.Equal(t, []int{0, 1}, []int{repeats(first), repeats(n)})
+			require.False(t, carried.Load())
+			away.Store(false)
+			time.Sleep(2 * insistEvery)
+			require.True(t, carried.Load(), "it insists")
+			requireOK(t, false, do(first, on(moved)))
+			time.Sleep(time.Second) // go-redis may reload its slots in the background
+			require.True(t, idle(first) && idle(n))
+			require.Zero(t, repeats(n))
+		})
+	}
+}
+
+func repeats(n *Node) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.repeats
+}
+
+// TestFormerMastersAreForgotten: their number is bounded.
+func TestFormerMastersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
+		n.masters = map[string]*Node{}
+		for i := range mostMasters {
+			n.masters[fmt.Sprint("192.0.2.3:", i)] = n
+		}
+		before := n.Of(onFirst)
+		require.Same(t, before, n.Of(onFirst))
+		require.Len(t, n.masters, 1)
+	})
+}
