@@ -56,7 +56,7 @@ func (d *draw) world(r random) {
 	d.Length = r.between(3*s, 8*s, s)
 	d.Servers = 1
 	for range d.processes[0] + r.IntN(d.processes[1]-d.processes[0]+1) {
-		p := Process{Delay: pick(r, d.delays...), Retries: pick(r, 0, -1)}
+		p := Process{Delay: pick(r, d.delays...), Retries: pick(r, 0, -1), Cluster: d.cluster}
 		if d.jitters {
 			p.Jitter = pick(r, 0, ms, 4*ms)
 		}
@@ -245,6 +245,9 @@ func (d *draw) detail(r random, f *Fault) {
 	case Says:
 		a := pick(r, answers...)
 		f.Text, f.N = a.text, a.to
+		if d.cluster && r.chance(70) {
+			f.Text, f.N = fmt.Sprintf("%s 1 %s", pick(r, "MOVED", "ASK"), Addr(f.Server)), toThird
+		}
 	case ClockStep:
 		f.For, f.D = 0, r.between(ms, 3*s, ms)
 		if d.name != "loss" { // a step forward loses locks, and fences break with steps back and lost data
@@ -265,6 +268,9 @@ func (d *draw) detail(r random, f *Fault) {
 func (g Group) prefix(p *Plan) string {
 	return Prefix(slices.IndexFunc(p.Groups, func(o Group) bool { return &o.Keys[0] == &g.Keys[0] }))
 }
+
+// Addr is the address of a server.
+func Addr(server int) string { return fmt.Sprintf("192.0.2.%d:6379", 1+server) }
 
 // Prefix is the key prefix of a group.
 func Prefix(group int) string { return fmt.Sprintf("g%d:", group) }

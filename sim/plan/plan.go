@@ -27,6 +27,7 @@ type Plan struct {
 type Process struct {
 	Delay, Jitter time.Duration // of its roads, each way
 	Retries       int           // MaxRetries of its clients
+	Cluster       bool          // its clients are those of a Redis Cluster of one server
 }
 
 // A Kind is a kind of Locker.

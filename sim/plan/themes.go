@@ -22,6 +22,7 @@ type theme struct {
 	steps     func(random, *draw, Locker) []Step
 	faults    []Trouble
 	every     time.Duration // one fault on average
+	cluster   bool          // the clients are those of a Cluster
 }
 
 // Themes returns the names of all themes.
@@ -113,6 +114,11 @@ var themes = []theme{
 		rate: 40, bursts: 30, burst: 8, own: 20, options: mixed, patience: patient, steps: work,
 		faults: []Trouble{Says, Deaf}, every: 2 * time.Second,
 	},
+	{
+		name: "cluster", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(near, 8*ms), jitters: true, grid: ms,
+		rate: 40, bursts: 40, burst: 12, own: 5, options: usual, patience: patient, steps: work,
+		faults: append([]Trouble{Says, Says, Says, Says, Says, Says, Restart, Stop}, network...), every: 200 * ms, cluster: true,
+	},
 }
 
 // An answer of a server, and the kind of commands that gets it: see server.Answer.
@@ -127,6 +133,7 @@ const (
 	toGrowth
 	toPublish
 	toSubscribe
+	toThird
 )
 
 var answers = []answerText{

@@ -37,6 +37,7 @@ type Server struct {
 	mutes   int
 	alone   int // faults without a replica
 	scripts int
+	asking  *redis.Peer // who has sent ASKING last, and no script since
 
 	running atomic.Pointer[redis.Peer] // whose script runs
 }
@@ -83,6 +84,12 @@ func (s *Server) before(c *redis.Peer, name string, args ...string) (done bool) 
 		return true
 	case "HELLO", "CLIENT", "SCRIPT":
 		return false
+	case "ASKING":
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.asking = c
+		c.WriteOK()
+		return true
 	case "SUBSCRIBE", "PING":
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -100,7 +107,11 @@ func (s *Server) before(c *redis.Peer, name string, args ...string) (done bool) 
 func (s *Server) script(c *redis.Peer, words []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.refuses(c, "EVAL") {
+	refused := s.refuses(c, "EVAL")
+	if s.asking == c {
+		s.asking = nil
+	}
+	if refused {
 		return
 	}
 	s.tickLocked()

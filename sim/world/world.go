@@ -149,15 +149,10 @@ func (w *world) build(t *testing.T) {
 		var roads []*road.Road
 		var clients []redis.UniversalClient
 		for j, s := range w.servers {
-			r := road.New(fmt.Sprintf("127.0.0.%d:6379", 1+j), w.Seed<<16|uint64(i<<8|j), s.Accept)
+			r := road.New(plan.Addr(j), w.Seed<<16|uint64(i<<8|j), s.Accept)
 			r.Delay, r.Jitter = p.Delay, p.Jitter
 			roads = append(roads, r)
-			clients = append(clients, redis.NewClient(&redis.Options{
-				Addr: fmt.Sprintf("127.0.0.%d:6379", 1+j), Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16,
-				DisableIdentity: true,
-				// go-redis holds a mutex for these during a handshake, and a mutex stops virtual time.
-				MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-			}))
+			clients = append(clients, client(p, plan.Addr(j), r))
 		}
 		w.roads, w.clients = append(w.roads, roads), append(w.clients, clients)
 	}
@@ -168,6 +163,24 @@ func (w *world) build(t *testing.T) {
 		}
 		w.lockers = append(w.lockers, l)
 	}
+}
+
+// client makes a client of a process.
+func client(p plan.Process, addr string, r *road.Road) redis.UniversalClient {
+	// go-redis holds a mutex for these during a handshake, and a mutex stops virtual time.
+	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	if !p.Cluster {
+		return redis.NewClient(&redis.Options{
+			Addr: addr, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true, MaintNotificationsConfig: off,
+		})
+	}
+	return redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: []string{addr}, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true, MaintNotificationsConfig: off,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
+		},
+		DisableRoutingPolicies: true, // else go-redis asks for all commands, and holds a mutex meanwhile
+	})
 }
 
 // owner is the name in the tokens of a Locker.
