@@ -36,7 +36,7 @@ type item struct {
 	call       *Call
 	use        uint64 // of the call. A later use of the call is not for this item
 	cmd, then  *redis.Cmd
-	redirected bool // by a master of a Cluster
+	redirected bool // by a server of a Cluster
 }
 
 func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }

@@ -7,7 +7,7 @@
 // long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
 // busy; batches form while they are. On a long way, callers who were served together send their next
 // calls together, see [gathering]. A call ends with its reply or with its timeout. What was not sent
-// by then never is. On a Redis Cluster, each master has a node, see [Node.Of].
+// by then never is. On a Redis Cluster or a Ring, each server has a node, see [Node.Of].
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -89,8 +89,8 @@ type health struct {
 }
 
 // New returns a node for the client c. Calls on a *[redis.Client] travel in batches. Any other client
-// may have several servers, so each call travels alone. For calls on a *[redis.ClusterClient], see
-// [Node.Of].
+// may have several servers, so each call travels alone. For those of a *[redis.ClusterClient] or
+// *[redis.Ring], see [Node.Of].
 func New(c client) *Node {
 	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
@@ -99,17 +99,17 @@ func New(c client) *Node {
 	n.timer.Stop()
 	if client, plain := c.(*redis.Client); plain {
 		n.several = false
-		n.batches(client.Options().PoolSize, client.Options().PipelinePoolSize)
+		n.batches(client)
 	}
 	return n
 }
 
-// batches sets the limits of a node of one server. Its client has so many connections, and for
-// pipelines alone.
-func (n *Node) batches(pool, pipelines int) {
-	n.together, n.most = longestBatch, couriers
-	n.mostOfUse = connections(n.client) / 3
-	n.mostWrittenOff = max(couriers, pool+max(cmp.Or(pipelines, pipelinePool), 0)) // with so many, no connection is left
+// batches sets the limits of a node of one server, whose client is given.
+func (n *Node) batches(server *redis.Client) {
+	n.together, n.most, n.mostOfUse = longestBatch, couriers, connections(server)/3
+	o := server.Options()
+	// With so many, no connection is left.
+	n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 }
 
 // pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis
@@ -152,9 +152,9 @@ func (n *Node) Health() (silent bool, trouble error) {
 // Served reports whether the server has carried out a command since a time.
 func (n *Node) Served(since clock.Mono) bool {
 	n.mu.Lock()
-	served, masters := n.served, slices.Collect(maps.Values(n.masters))
+	served, servers := n.served, slices.Collect(maps.Values(n.servers))
 	n.mu.Unlock()
-	return served > since || slices.ContainsFunc(masters, func(m *Node) bool { return m.Served(since) })
+	return served > since || slices.ContainsFunc(servers, func(s *Node) bool { return s.Served(since) })
 }
 
 // Post puts c into the mailbox and returns at once. A call is posted only once. A batch has the

@@ -98,6 +98,55 @@ func TestMasterHasANodeOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestShardOfARingHasANodeOfItsOwn: calls of its keys leave together, and go on while another shard is
+// silent.
+func TestShardOfARingHasANodeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silentShard, shard = "192.0.2.1:1", "192.0.2.2:1"
+		g, most := newGate(t), 0
+		client := redis.NewRing(&redis.RingOptions{
+			Addrs:              map[string]string{"a": silentShard, "b": shard},
+			HeartbeatFrequency: time.Hour,
+			NewClient: func(o *redis.Options) *redis.Client {
+				server := redis.NewClient(o)
+				server.AddHook(fake(func(sent commands) error {
+					if o.Addr == silentShard {
+						return g.pass(sent)
+					}
+					most = max(most, len(sent))
+					return nil
+				}).hook(t))
+				return server
+			},
+		})
+		defer client.Close()
+		var tags [2]string // of keys of each shard
+		for i := 0; tags[0] == "" || tags[1] == ""; i++ {
+			tag := fmt.Sprintf("{%d}", i)
+			server, err := client.GetShardClientForKey(tag)
+			require.NoError(t, err)
+			if server.Options().Addr == silentShard {
+				tags[0] = tag
+			} else {
+				tags[1] = tag
+			}
+		}
+		n := New(client)
+		requireOK(t, false, do(n.Of(tags[1]), on(tags[1])))
+		silent := post(n.Of(tags[0]), within(on(tags[0]), time.Second))
+		begin := time.Now()
+		for _, reply := range together(n.Of(tags[1]), on(tags[1]+"1"), on(tags[1]+"2"), on(tags[1]+"3")) {
+			requireOK(t, false, <-reply)
+		}
+		require.Equal(t, begin, time.Now())
+		require.Equal(t, 3, most)
+		require.ErrorAs(t, (<-silent).Err, new(*NoReply))
+		g.open()
+		synctest.Wait()
+		require.True(t, idle(n.Of(tags[0])) && idle(n.Of(tags[1])) && idle(n))
+	})
+}
+
 // TestWholeClusterHasServedWhatAMasterHas: since some time.
 func TestWholeClusterHasServedWhatAMasterHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -168,12 +217,12 @@ func repeats(n *Node) int {
 func TestFormerMastersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
-		n.masters = map[string]*Node{}
-		for i := range mostMasters {
-			n.masters[fmt.Sprint("192.0.2.3:", i)] = n
+		n.servers = map[string]*Node{}
+		for i := range mostServers {
+			n.servers[fmt.Sprint("192.0.2.3:", i)] = n
 		}
 		before := n.Of(onFirst)
 		require.Same(t, before, n.Of(onFirst))
-		require.Len(t, n.masters, 1)
+		require.Len(t, n.servers, 1)
 	})
 }
