@@ -130,16 +130,16 @@ func TestHurtProcessCostsOthersLittle(t *testing.T) {
 				require.NoError(t, release())
 				work(t, at, "k", c.ttl)
 				took := time.Since(begin)
-				alone = max(alone, work(t, at, "control", c.ttl))
-				t.Logf("it took %v, and %v without the other process", took, alone)
-				require.Less(t, took, limit+time.Second+5*alone)
 				if !c.kill {
-					child.signal(t, "CONT")
+					child.signal(t, "CONT") // at once: it may just have been handed the key, for the claim
 					for range c.waiters {
 						require.Equal(t, "served <nil>", <-child.said)
 					}
 					require.NoError(t, child.Wait())
 				}
+				alone = max(alone, work(t, at, "control", c.ttl))
+				t.Logf("it took %v, and %v without the other process", took, alone)
+				require.Less(t, took, limit+time.Second+5*alone)
 			})
 		}
 	}
