@@ -143,6 +143,15 @@ func (c *command) sendSource() {
 	}
 }
 
+// key returns the first key of the script that words call, or Key.
+func (c *Call) key() string {
+	if len(c.words) > 3 {
+		key, _ := c.words[3].(string)
+		return key
+	}
+	return c.Key
+}
+
 func (c *Call) kind() kind {
 	switch {
 	case c.Urgent:

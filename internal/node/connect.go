@@ -21,13 +21,12 @@ func (n *Node) connectLocked(c *Call) {
 	if n.connects != nil || n.writtenOff >= n.mostWrittenOff {
 		return
 	}
-	nothing, key := []any{"eval", "return 0", 0}, c.Key
+	nothing := []any{"eval", "return 0", 0}
 	if len(c.words) > 3 { // the script has a key, so that the server is the same
 		nothing = append(nothing[:2], 1, c.words[3])
-		key, _ = c.words[3].(string)
 	}
 	b := &batch{Context: c.ctx, writtenOff: true}
-	i := item{call: &Call{times: times{at: over}, Key: key}, cmd: redis.NewCmd(b, nothing...)}
+	i := item{call: &Call{times: times{at: over}, Key: c.key()}, cmd: redis.NewCmd(b, nothing...)}
 	if len(c.batch.items) > 1 || c.Then != nil { // pipelines have connections of their own
 		i.then = redis.NewCmd(b, nothing...)
 	}

@@ -69,7 +69,7 @@ func (once) NoRetry() bool { return true }
 func (n *Node) courier() {
 	n.mu.Lock()
 	for b := n.loadLocked(); b != nil; b = n.loadLocked() {
-		n.mu.Unlock()
+		n.unlock()
 		n.carry(b)
 		n.mu.Lock()
 		goesOn := n.landLocked(b)
@@ -135,6 +135,10 @@ func (n *Node) loadLocked() *batch {
 		c.leave()
 		if !c.sent && c.kind() == asks && c.latest > 0 && now >= c.limit {
 			continue // Redis would refuse it. So it is known not to be done
+		}
+		if n.lostLocked(c) {
+			n.redirectLocked(c)
+			continue
 		}
 		n.stampLocked(c, now)
 		if n.noEvalSHA {

@@ -14,13 +14,14 @@ import (
 //
 // If a server of a Cluster redirects a command, go-redis sends it to the other one, and the whole batch
 // would wait for that. The other server may be silent. So the batch is interrupted, and the call goes
-// on alone: the node of the whole carries it. That node also carries calls while go-redis does not know
-// the servers.
+// on alone: the node of the whole carries it. So does a call whose key has gone to another server while
+// it waited, or was tried again. That node also carries calls while go-redis does not know the servers.
 
 // kin are the other nodes of a Cluster or Ring.
 type kin struct {
 	servers    map[string]*Node // by address; nil: this is no node of the whole, or knows none
 	whole      *Node            // the node of the whole, if this is that of a server; does not change
+	addr       string           // of the server; does not change
 	redirected queue            // the calls that whole will carry
 }
 
@@ -53,7 +54,7 @@ func (n *Node) Of(key string) *Node {
 		}
 		of = New(n.client)
 		of.batches(server)
-		of.whole, of.Trouble = n, n.Trouble
+		of.whole, of.addr, of.Trouble = n, addr, n.Trouble
 		n.servers[addr] = of
 	}
 	return of
@@ -65,6 +66,15 @@ func serverOf(c client, key string) (*redis.Client, error) {
 		return ring.GetShardClientForKey(key)
 	}
 	return c.(*redis.ClusterClient).MasterForKey(context.Background(), key)
+}
+
+// lostLocked reports whether another server has the key of c by now.
+func (n *Node) lostLocked(c *Call) bool {
+	if n.whole == nil {
+		return false
+	}
+	server, err := serverOf(n.client, c.key())
+	return err != nil || server.Options().Addr != n.addr
 }
 
 // A followed command goes to a server of a Cluster or Ring. It notes that the server redirects it.

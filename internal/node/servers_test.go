@@ -17,17 +17,24 @@ import (
 const (
 	firstMaster, secondMaster = "192.0.2.1:1", "192.0.2.2:1"
 	onFirst, onSecond         = "{bar}", "{foo}"
+	half                      = 8191 // the last slot of the first master
 )
 
 // clusterOf returns a node of a Cluster of two masters, each of which is a fake, and knows them.
 func clusterOf(t *testing.T, serve func(addr string) fake) *Node {
 	t.Helper()
+	return sharedAt(t, func() int { return half }, serve)
+}
+
+// sharedAt is like clusterOf. last returns the last slot of the first master.
+func sharedAt(t *testing.T, last func() int, serve func(addr string) fake) *Node {
+	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{firstMaster},
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{
-				{End: 8191, Nodes: []redis.ClusterNode{{Addr: firstMaster}}},
-				{Start: 8192, End: 16383, Nodes: []redis.ClusterNode{{Addr: secondMaster}}},
+				{End: last(), Nodes: []redis.ClusterNode{{Addr: firstMaster}}},
+				{Start: last() + 1, End: 16383, Nodes: []redis.ClusterNode{{Addr: secondMaster}}},
 			}, nil
 		},
 		NewClient: func(o *redis.Options) *redis.Client {
@@ -205,6 +212,43 @@ func TestRedirectedCallTravelsAlone(t *testing.T) {
 			require.Zero(t, repeats(n))
 		})
 	}
+}
+
+// TestCallWhoseKeyHasMovedHoldsUpNoOther: it waited at the node of the master that had the key. The other
+// one is silent.
+func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const moves, stays = onFirst, "{b}"
+		var last atomic.Int64
+		last.Store(half)
+		g := newGate(t)
+		g.open()
+		n := sharedAt(t, func() int { return int(last.Load()) }, func(addr string) fake {
+			return func(sent commands) error {
+				if addr == secondMaster {
+					return g.pass(sent)
+				}
+				return nil
+			}
+		})
+		g.opened = make(chan struct{})
+		first := n.Of(moves)
+		require.Same(t, first, n.Of(stays))
+		last.Store(4000) // between the two
+		n.slots.Reload()
+		time.Sleep(time.Second)
+		require.NotSame(t, first, n.Of(moves))
+		begin := time.Now()
+		got := together(first, on(stays+"1"), within(on(moves), time.Second), on(stays+"2"))
+		requireOK(t, false, <-got[0])
+		requireOK(t, false, <-got[2])
+		require.Equal(t, begin, time.Now())
+		require.ErrorAs(t, (<-got[1]).Err, new(*NoReply))
+		require.InDelta(t, time.Second, time.Since(begin), float64(tick))
+		close(g.opened)
+		synctest.Wait()
+		require.True(t, idle(first) && idle(n))
+	})
 }
 
 func repeats(n *Node) int {
