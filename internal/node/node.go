@@ -308,6 +308,7 @@ func (n *Node) fire() {
 			n.connectLocked(c)
 		case c.deadline == c.batch.end:
 			c.batch.endLocked()
+			n.slots.Reload() // so that the next calls find the server that has taken over
 		}
 		n.again(c, now)
 	}

@@ -54,3 +54,16 @@ func TestSlotsAreReadAgainAfterNoAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestSlotsAreReadAgainBeforeASilentCallEnds: so the next call finds the server that has taken over.
+func TestSlotsAreReadAgainBeforeASilentCallEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		r := &reloading{Client: answered(t, g.pass).client.(*redis.Client)}
+		got := post(New(r), within(Command("ping"), time.Second))
+		time.Sleep(time.Second - 2*tick)
+		require.Empty(t, got)
+		require.EqualValues(t, 1, r.reloads.Load())
+		g.open()
+	})
+}
