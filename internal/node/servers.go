@@ -60,12 +60,20 @@ func (n *Node) Of(key string) *Node {
 	return of
 }
 
-// serverOf returns the client of the server which has a key.
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+// serverOf returns the client of the server which has a key, as far as go-redis knows. It does not wait:
+// go-redis knows no server if a hook of the client of a Cluster has answered in place of one.
 func serverOf(c client, key string) (*redis.Client, error) {
 	if ring, is := c.(*redis.Ring); is {
 		return ring.GetShardClientForKey(key)
 	}
-	return c.(*redis.ClusterClient).MasterForKey(context.Background(), key)
+	return c.(*redis.ClusterClient).MasterForKey(ended, key)
 }
 
 // lostLocked reports whether another server has the key of c by now.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -255,6 +256,25 @@ func repeats(n *Node) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.repeats
+}
+
+// TestHookThatAnswersIsNoReasonToAskForSlots: no server has been asked, and none can be reached.
+func TestHookThatAnswersIsNoReasonToAskForSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{firstMaster},
+			Dialer: func(context.Context, string, string) (net.Conn, error) {
+				t.Error("it dials")
+				return nil, io.EOF
+			},
+		})
+		t.Cleanup(func() { _ = client.Close() })
+		client.AddHook(fake(func(commands) error { return nil }).hook(t))
+		n := New(client)
+		requireOK(t, false, do(n, on(onFirst)))
+		require.Same(t, n, n.Of(onFirst))
+		requireOK(t, false, do(n, on(onFirst)))
+	})
 }
 
 // TestFormerMastersAreForgotten: their number is bounded.
