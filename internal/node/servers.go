@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 
 	"github.com/redis/go-redis/v9"
 
@@ -94,9 +95,10 @@ type followed struct {
 }
 
 // SetErr is called by go-redis when it has read a reply, and when a send has failed. When a batch is
-// interrupted, it gives an error to all commands of it. That does not replace a reply.
+// interrupted, it gives an error to all commands of it. That does not replace a reply. Any other error
+// replaces a redirection: a hook that replaces contexts lets the command go to the other server.
 func (f followed) SetErr(err error) {
-	if err != nil && (f.item.redirected || f.Err() == nil && f.Val() != nil) {
+	if err != nil && (f.item.redirected && errors.Is(err, context.Canceled) || f.Err() == nil && f.Val() != nil) {
 		return
 	}
 	f.once.SetErr(err)

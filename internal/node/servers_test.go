@@ -215,6 +215,32 @@ func TestRedirectedCallTravelsAlone(t *testing.T) {
 	}
 }
 
+// TestRedirectedCallMayHaveBeenCarriedOut: a hook lets it go on though it was interrupted, as a fake does.
+// The reply of the other master is lost.
+func TestRedirectedCallMayHaveBeenCarriedOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var moved atomic.Bool
+		var carried atomic.Int64
+		n := clusterOf(t, func(addr string) fake {
+			return func(commands) error {
+				switch {
+				case !moved.Load():
+					return nil
+				case addr == firstMaster:
+					return answer("MOVED 5061 " + secondMaster)
+				case carried.Add(1) == 1:
+					return io.EOF
+				}
+				return nil
+			}
+		})
+		moved.Store(true)
+		requireOK(t, true, do(n.Of(onFirst), on(onFirst)))
+		require.EqualValues(t, 2, carried.Load())
+		time.Sleep(time.Second) // go-redis may reload its slots in the background
+	})
+}
+
 // TestCallWhoseKeyHasMovedHoldsUpNoOther: it waited at the node of the master that had the key. The other
 // one is silent.
 func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
