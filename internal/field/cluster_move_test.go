@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,7 @@ import (
 // A move is that of a slot to another master. It is open from announce until finish. A key can be
 // on either master meanwhile.
 type move struct {
+	masters            []*redis.Client
 	source, target     *redis.Client
 	sourceID, targetID any
 	host, port         string // of the target
@@ -32,7 +34,7 @@ func moveOf(t *testing.T, masters []*redis.Client, addrs []string, key string) *
 	t.Helper()
 	slot := masters[0].ClusterKeySlot(t.Context(), key).Val()
 	from := int(slot) * 3 / 16384
-	m := &move{source: masters[from], target: masters[(from+1)%3], slot: slot}
+	m := &move{masters: masters, source: masters[from], target: masters[(from+1)%3], slot: slot}
 	m.sourceID, m.targetID = m.source.Do(t.Context(), "cluster", "myid").Val(), m.target.Do(t.Context(), "cluster", "myid").Val()
 	var err error
 	m.host, m.port, err = net.SplitHostPort(addrs[(from+1)%3])
@@ -49,6 +51,8 @@ func (m *move) announce(t *testing.T) {
 // keys moves the keys, and returns how many they were.
 func (m *move) keys(t *testing.T) int {
 	t.Helper()
+	moving.Lock()
+	defer moving.Unlock()
 	keys := m.source.ClusterGetKeysInSlot(t.Context(), int(m.slot), 100).Val()
 	words := []any{"migrate", m.host, m.port, "", 0, 5000, "keys"}
 	for _, key := range keys {
@@ -60,11 +64,32 @@ func (m *move) keys(t *testing.T) int {
 	return len(keys)
 }
 
+// moving lets one step of a move happen at a time, since masters are sources and targets at once. A master
+// stands still while it sends keys, and two that send keys to each other would wait for their timeout. The
+// target of a move gets an epoch above all that it knows. Another master with a higher one, which has had
+// the slot, would take it back by an old message: then each of the two says that the other one has the slot.
+var moving sync.Mutex
+
 // finish gives the slot to the target. The move has no keys left.
 func (m *move) finish(t *testing.T) {
 	t.Helper()
+	moving.Lock()
+	defer moving.Unlock()
 	require.NoError(t, m.target.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
 	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
+	newest := epoch(t, m.target, "cluster_my_epoch")
+	for _, master := range m.masters {
+		locktest.Eventually(t, "all know the epoch", func() bool { return epoch(t, master, "cluster_current_epoch") >= newest })
+	}
+}
+
+// epoch returns one of the epochs that a master knows.
+func epoch(t *testing.T, master *redis.Client, name string) (n int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(master.ClusterInfo(t.Context()).Val(), name+":")
+	_, err := fmt.Sscan(rest, &n)
+	require.NoError(t, err)
+	return n
 }
 
 // TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder
@@ -189,8 +214,10 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 			}
 			waits := make(chan error, 1)
 			go func() { // ends with the test
+				ctx, cancel := context.WithTimeout(ctx, time.Minute)
+				defer cancel()
 				lock, err := l.Lock(ctx, tag+"free")
-				for errors.Is(err, redlatch.ErrUnavailable) { // the move takes longer than the op timeout
+				for errors.Is(err, redlatch.ErrUnavailable) && ctx.Err() == nil { // the move takes longer than the op timeout
 					lock, err = l.Lock(ctx, tag+"free")
 				}
 				if err == nil {
