@@ -115,9 +115,10 @@ var themes = []theme{
 		faults: []Trouble{Says, Deaf}, every: 2 * time.Second,
 	},
 	{
-		name: "cluster", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(near, 8*ms), jitters: true, grid: ms,
-		rate: 40, bursts: 40, burst: 12, own: 5, options: usual, patience: patient, steps: work,
-		faults: append([]Trouble{Says, Says, Says, Says, Says, Says, Restart, Stop}, network...), every: 200 * ms, cluster: true,
+		name: "cluster", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(near, 8*ms),
+		jitters: true, grid: ms, rate: 40, bursts: 40, burst: 12, own: 5, options: usual, patience: patient, steps: work,
+		faults: append([]Trouble{Says, Says, Says, Says, Says, Says, Restart, Stop}, network...), every: 200 * ms,
+		cluster: true,
 	},
 }
 

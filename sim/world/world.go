@@ -171,11 +171,13 @@ func client(p plan.Process, addr string, r *road.Road) redis.UniversalClient {
 	off := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	if !p.Cluster {
 		return redis.NewClient(&redis.Options{
-			Addr: addr, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true, MaintNotificationsConfig: off,
+			Addr: addr, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16,
+			DisableIdentity: true, MaintNotificationsConfig: off,
 		})
 	}
 	return redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: []string{addr}, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16, DisableIdentity: true, MaintNotificationsConfig: off,
+		Addrs: []string{addr}, Dialer: r.Dial, MaxRetries: p.Retries, PoolSize: 16,
+		DisableIdentity: true, MaintNotificationsConfig: off,
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 			return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr}}}}, nil
 		},
