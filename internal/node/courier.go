@@ -136,7 +136,7 @@ func (n *Node) loadLocked() *batch {
 		if !c.sent && c.kind() == asks && c.latest > 0 && now >= c.limit {
 			continue // Redis would refuse it. So it is known not to be done
 		}
-		if n.lostLocked(c) {
+		if n.movedLocked(c) {
 			n.redirectLocked(c)
 			continue
 		}

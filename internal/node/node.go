@@ -267,8 +267,8 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 }
 
-// unlock unlocks mu, calls the receivers of the calls that have ended, and hands on those that were
-// redirected.
+// unlock unlocks mu, calls the receivers of the calls that have ended, and hands on those whose keys
+// another server has.
 func (n *Node) unlock() {
 	c, redirected := n.ended.first, n.redirected.first
 	n.ended, n.redirected = queue{}, queue{}

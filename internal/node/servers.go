@@ -23,7 +23,7 @@ type kin struct {
 	servers    map[string]*Node // by address; nil: this is no node of the whole, or knows none
 	whole      *Node            // the node of the whole, if this is that of a server; does not change
 	addr       string           // of the server; does not change
-	redirected queue            // the calls that whole will carry
+	redirected queue            // the calls that whole will carry, since another server has their keys
 }
 
 // mostServers is how many nodes of servers are kept. A Cluster has no more masters, but they may change
@@ -31,7 +31,8 @@ type kin struct {
 const mostServers = 1000
 
 // Of returns the node for calls of a key. On a Cluster or a Ring it is that of the server which has the
-// key, as far as go-redis knows. Otherwise it is n.
+// key, as far as go-redis knows. Otherwise it is n. Servers to which the NewClient of a user has given
+// one address share a node.
 func (n *Node) Of(key string) *Node {
 	switch n.client.(type) {
 	case *redis.ClusterClient, *redis.Ring:
@@ -40,7 +41,7 @@ func (n *Node) Of(key string) *Node {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.answered == 0 { // the client of a Cluster would ask for its servers
+	if n.answered == 0 { // the client of a Cluster does not know its servers yet
 		return n
 	}
 	server, err := serverOf(n.client, key)
@@ -77,8 +78,8 @@ func serverOf(c client, key string) (*redis.Client, error) {
 	return c.(*redis.ClusterClient).MasterForKey(ended, key)
 }
 
-// lostLocked reports whether another server has the key of c by now.
-func (n *Node) lostLocked(c *Call) bool {
+// movedLocked reports whether another server has the key of c by now.
+func (n *Node) movedLocked(c *Call) bool {
 	if n.whole == nil {
 		return false
 	}
