@@ -111,7 +111,7 @@ func (f followed) SetErr(err error) {
 
 // redirects reports whether a server of a Cluster says that another one has the key.
 func redirects(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")
+	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"))
 }
 
 // interrupt has go-redis send nothing more of b.
