@@ -67,15 +67,17 @@ func (f *runFlags) lockThroughOutages(ctx, timed context.Context, c *connection)
 			}
 			_ = c.release(lock, 0) //nolint:contextcheck // ctx may have ended. If it fails, the lock ends with its TTL
 		}
-		if f.try || left(timed) <= 0 || !errors.Is(err, redlatch.ErrUnavailable) && !errors.Is(err, redlatch.ErrLost) {
-			return nil, err
+		again := !f.try && left(timed) > 0 && (errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrLost))
+		if again && pause(timed, outagePause) {
+			if f.timeout > 0 { // it counts from the first call
+				opts = []redlatch.Option{redlatch.WithMaxWait(max(left(timed), time.Millisecond).Round(time.Millisecond))}
+			}
+			continue
 		}
-		if !pause(timed, outagePause) {
-			return nil, fmt.Errorf("waited %v: %w", f.timeout, err)
+		if (again || opts != nil) && ctx.Err() == nil && left(timed) < time.Millisecond { // err knows of a part of it
+			err = fmt.Errorf("waited %v: %w", f.timeout, err)
 		}
-		if f.timeout > 0 { // it counts from the first call
-			opts = []redlatch.Option{redlatch.WithMaxWait(max(left(timed), time.Millisecond).Round(time.Millisecond))}
-		}
+		return nil, err
 	}
 }
 

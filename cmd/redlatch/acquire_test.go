@@ -82,16 +82,21 @@ func TestTimeoutBoundsTheWholeWait(t *testing.T) {
 	healthy := func(*locktest.Tap) {}
 	silent := func(tap *locktest.Tap) { tap.Late(30 * time.Second) }
 	silentSoon := func(tap *locktest.Tap) { time.AfterFunc(time.Second, func() { silent(tap) }) }
+	refusedAtFirst := func(tap *locktest.Tap) {
+		tap.Cut()
+		time.AfterFunc(time.Second, tap.Heal)
+	}
 	for name, c := range map[string]struct {
 		held  bool
 		fault func(*locktest.Tap)
 		code  int
 		text  string
 	}{
+		"then held":   {true, refusedAtFirst, exitBusy, `^waited 5s: redlatch: lock "k": waited .*: the last attempt: held by "`},
 		"held":        {true, healthy, exitBusy, `^redlatch: lock "k": waited 5s: the last attempt: held by "`},
 		"then silent": {true, silentSoon, exitUnavailable, `^redlatch: lock "k": waited 5s: the last attempt: no reply`},
-		"silent":      {false, silent, exitUnavailable, "waited .*: no reply"},
-		"refused":     {false, (*locktest.Tap).Cut, exitUnavailable, "waited .*: no route"},
+		"silent":      {false, silent, exitUnavailable, "^waited 5s: .*: no reply"},
+		"refused":     {false, (*locktest.Tap).Cut, exitUnavailable, "^waited 5s: .*: no route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
