@@ -76,7 +76,7 @@ var joined = reflect.TypeOf(errors.Join(io.EOF))
 // do not say so: the server behind it may have carried the command out.
 func notSent(err error) bool {
 	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) ||
-		isOne(err, redis.ErrClosed, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
+		isOne(err, redis.ErrClosed, errShardLeft, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
 }
 
 // Silence reports whether the reason for err is that the server has not answered in time.

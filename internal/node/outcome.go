@@ -95,6 +95,9 @@ var errTooLate = errors.New("the command came too late (raise WithOpTimeout if c
 // command.
 func (n *Node) outcomeOf(i *item) (err, failed error) {
 	err = i.cmd.Err()
+	if errors.Is(err, redis.ErrClosed) && n.isOpen(i.call.key()) {
+		err = errShardLeft
+	}
 	// No script answers nil, but the client of a Cluster does that does not know its servers. An
 	// error of Sentinels may match redis.Nil.
 	if err == redis.Nil && n.slots.client == nil { //nolint:errorlint // see above

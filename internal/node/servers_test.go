@@ -155,6 +155,46 @@ func TestShardOfARingHasANodeOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestCallWhoseShardHasLeftTheRingGoesOn: the client of that shard is closed, that of the Ring is not. A
+// program may have its own type of Ring.
+func TestCallWhoseShardHasLeftTheRingGoesOn(t *testing.T) {
+	for _, embedded := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			const leaves, stays = "192.0.2.1:1", "192.0.2.2:1"
+			var client *redis.Ring
+			client = redis.NewRing(&redis.RingOptions{
+				Addrs:              map[string]string{"a": leaves},
+				HeartbeatFrequency: time.Hour,
+				NewClient: func(o *redis.Options) *redis.Client {
+					server := redis.NewClient(o)
+					server.AddHook(fake(func(commands) error {
+						if o.Addr == leaves {
+							client.SetAddrs(map[string]string{"b": stays})
+							return redis.ErrClosed
+						}
+						return nil
+					}).hook(t))
+					return server
+				},
+			})
+			defer client.Close()
+			n := New(client)
+			if embedded {
+				n = New(struct{ *redis.Ring }{client})
+			}
+			requireOK(t, false, do(n, on(onFirst)))
+			client.SetAddrs(map[string]string{"a": leaves})
+			for _, reply := range together(n.Of(onFirst), on(onFirst+"1"), on(onFirst+"2"), on(onFirst+"3")) {
+				requireOK(t, false, <-reply)
+			}
+			require.NoError(t, client.Close())
+			require.ErrorIs(t, do(n, on(onFirst)).Err, redis.ErrClosed)
+			synctest.Wait()
+			require.True(t, idle(n.Of(onFirst)) && idle(n))
+		})
+	}
+}
+
 // TestWholeClusterHasServedWhatAMasterHas: since some time.
 func TestWholeClusterHasServedWhatAMasterHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
