@@ -206,8 +206,7 @@ func silence(n *node.Node, since time.Duration) error {
 
 func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 	c, parse := s.command(op, p)
-	//nolint:contextcheck // of the ctx, a node uses only the values
-	n, confirms := s.node.Of(p.lock), p.cfg != nil && p.cfg.replicas > 0
+	n, confirms := s.node, p.cfg != nil && p.cfg.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {
@@ -233,7 +232,8 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		}
 		to.hear(got)
 	}
-	n.Post(ctx, c)
+	//nolint:contextcheck // of the ctx, a node uses only the values
+	n.Of(p.lock).Post(ctx, c)
 }
 
 // confirmed returns an error if too few replicas have confirmed a grant.

@@ -82,6 +82,39 @@ func TestSilentMasterOfAClusterHoldsUpNoOther(t *testing.T) {
 	callers.Wait()
 }
 
+// TestSilentMasterOfAClusterHoldsUpNoConfirmation: many calls wait for it, and those of another master
+// whose replica confirms them go on.
+func TestSilentMasterOfAClusterHoldsUpNoConfirmation(t *testing.T) {
+	t.Parallel()
+	masters := redistest.StartCluster(t, partly...)
+	replica := redistest.StartTCP(t, append(partly, "--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0")...)
+	meet(t, replica, masters)
+	id := masters[0].Client(t).Do(t.Context(), "cluster", "myid").Val()
+	locktest.Eventually(t, "it is a replica", func() bool {
+		return replica.Client(t).Do(t.Context(), "cluster", "replicate", id).Err() == nil
+	})
+	client := toCluster([]string{masters[0].Addr(), masters[1].Addr()})(t)
+	l := locktest.SetNXPX(t, client, ages, locktest.LongTTL, redlatch.WithReplicas(1, time.Second))
+	require.NoError(t, locktest.LockSoon(t, l, onMaster0).Unlock(t.Context()))
+	masters[2].Pause()
+	defer masters[2].Resume()
+	var over atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for i := range 100 {
+		callers.Go(func() {
+			if _, err := l.Lock(ctx, fmt.Sprint(onMaster2, i)); err == nil {
+				t.Error("it is silent")
+			}
+			over.Add(1)
+		})
+	}
+	turns(t, l, onMaster0)
+	require.Zero(t, over.Load(), "they wait")
+	cancel()
+	callers.Wait()
+}
+
 // TestRedirectionHoldsUpNoOther: the slot of some held locks moves, and the master that has the keys by
 // now is silent. Other locks of the master that redirects go on. When the other one is back, the locks
 // are still held, and are extended there.

@@ -94,6 +94,7 @@ type health struct {
 func New(c client) *Node {
 	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
+	n.ofServer = (*Node).batches
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
@@ -122,7 +123,14 @@ const pipelinePool = 10
 func NewSlow(c client) *Node {
 	n := New(c)
 	n.most = max(1, connections(c)/2)
+	n.ofServer = (*Node).slow
 	return n
+}
+
+// slow sets the limits of a node of [NewSlow] of one server, whose client is given.
+func (n *Node) slow(server *redis.Client) {
+	n.batches(server)
+	n.most = max(1, connections(server)/2)
 }
 
 // connections returns how many connections c has to one server, without those for pipelines

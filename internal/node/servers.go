@@ -24,6 +24,8 @@ type kin struct {
 	whole      *Node            // the node of the whole, if this is that of a server; does not change
 	addr       string           // of the server; does not change
 	redirected queue            // the calls that whole will carry, since another server has their keys
+
+	ofServer func(n *Node, server *redis.Client) // sets the limits of the node of a server; does not change
 }
 
 // mostServers is how many nodes of servers are kept. A Cluster has no more masters, but they may change
@@ -55,7 +57,7 @@ func (n *Node) Of(key string) *Node {
 			n.servers = make(map[string]*Node) // what the former ones carry ends all the same
 		}
 		of = New(n.client)
-		of.batches(server)
+		n.ofServer(of, server)
 		of.whole, of.addr, of.Trouble = n, addr, n.Trouble
 		n.servers[addr] = of
 	}

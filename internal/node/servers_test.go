@@ -106,6 +106,48 @@ func TestMasterHasANodeOfItsOwn(t *testing.T) {
 	})
 }
 
+// TestSilentMasterHoldsUpNoConfirmationOfAnother: calls with a second command travel alone, and take half
+// of the connections to one master, not of those to all.
+func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		g.open()
+		n := NewSlow(clusterOf(t, func(addr string) fake {
+			return func(sent commands) error {
+				if addr == firstMaster {
+					return g.pass(sent)
+				}
+				return nil
+			}
+		}).client)
+		confirmed := func(key string) *Call {
+			c := within(waits(on(key)), time.Second)
+			c.Key = key
+			return c
+		}
+		require.NoError(t, do(n.Of(onFirst), confirmed(onFirst)).Err)
+		g.opened = make(chan struct{})
+		first, second := n.Of(onFirst), n.Of(onSecond)
+		require.NotSame(t, first, second)
+		require.Equal(t, n.most, first.most)
+		var silent []<-chan Reply
+		for range 100 {
+			silent = append(silent, post(first, confirmed(onFirst)))
+		}
+		begin := time.Now()
+		for range 10 {
+			requireOK(t, false, do(second, confirmed(onSecond)))
+		}
+		require.Equal(t, begin, time.Now())
+		for _, reply := range silent {
+			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+		}
+		close(g.opened)
+		synctest.Wait()
+		require.True(t, idle(first) && idle(second) && idle(n))
+	})
+}
+
 // TestShardOfARingHasANodeOfItsOwn: calls of its keys leave together, and go on while another shard is
 // silent.
 func TestShardOfARingHasANodeOfItsOwn(t *testing.T) {
