@@ -311,6 +311,10 @@ func (n *Node) fire() {
 		switch {
 		case c.ready != 0:
 			n.readyLocked(c, now)
+		case c.batch == nil && n.movedLocked(c): // it needs no courier of this server
+			c.leave()
+			n.redirectLocked(c)
+			continue
 		case c.batch == nil:
 		case now < c.late():
 			n.connectLocked(c)

@@ -360,6 +360,44 @@ func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
 	})
 }
 
+// TestCallWhoseKeyHasMovedNeedsNoFormerMaster: no courier of that one will return, and a release waits for
+// one when the other master gets the key.
+func TestCallWhoseKeyHasMovedNeedsNoFormerMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last, carried atomic.Int64
+		last.Store(half)
+		g := newGate(t)
+		g.open()
+		n := sharedAt(t, func() int { return int(last.Load()) }, func(addr string) fake {
+			return func(sent commands) error {
+				if addr == secondMaster {
+					carried.Add(1)
+					return nil
+				}
+				return g.pass(sent)
+			}
+		})
+		g.opened = make(chan struct{})
+		first := n.Of(onFirst)
+		first.mu.Lock()
+		first.mostWrittenOff = 1
+		first.mu.Unlock()
+		insists := within(on(onFirst), time.Second)
+		insists.Insists = true
+		require.ErrorAs(t, do(first, insists).Err, new(*NoReply))
+		time.Sleep(2 * insistEvery) // its repeat takes the last courier
+		last.Store(4000)
+		n.slots.Reload()
+		carried.Store(0)
+		time.Sleep(insistEvery)
+		require.EqualValues(t, 1, carried.Load())
+		require.Equal(t, []int{0, 0}, []int{repeats(first), repeats(n)})
+		close(g.opened)
+		synctest.Wait()
+		require.True(t, idle(first) && idle(n))
+	})
+}
+
 func repeats(n *Node) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
