@@ -37,6 +37,7 @@ type item struct {
 	use        uint64 // of the call. A later use of the call is not for this item
 	cmd, then  *redis.Cmd
 	redirected bool // by a server of a Cluster
+	again      bool // it may have been sent since it got its error
 }
 
 func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }

@@ -28,7 +28,7 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		return
 	}
 	c.batch = nil
-	if err != nil && (!notSent(err) || failed != nil) { // if the second failed, the first was carried out
+	if err != nil && (!notSent(err) || i.again || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
 	switch {

@@ -121,10 +121,19 @@ func (f followed) SetErr(err error) {
 		return
 	}
 	f.once.SetErr(err)
+	f.item.again = false
 	if redirects(err) {
 		f.item.redirected = true
 		f.n.interrupt(f.b)
 	}
+}
+
+// Args is called by go-redis when it writes the command. An error that the command has by then is of a
+// send before: no connection was free, or a hook has kept the batch from its interruption. If the
+// connection breaks, go-redis replaces the error of the first command only.
+func (f followed) Args() []any {
+	f.item.again = f.Err() != nil
+	return f.once.Args()
 }
 
 // redirects reports whether a server of a Cluster says that another one has the key.
