@@ -203,7 +203,9 @@ func (n *Node) exchange(b *batch) {
 		if err := n.client.Process(b, cmd); err != nil {
 			cmd.SetErr(err)
 		}
-		_ = i.cmd.Err() // with a deferred pipeline this waits for the reply
+		if i.cmd.Err() == nil && i.cmd.Val() == nil { // with a deferred pipeline, Err waits for the reply
+			i.cmd.SetErr(errNoReply)
+		}
 	}
 }
 

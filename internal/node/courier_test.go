@@ -82,6 +82,29 @@ func TestCutBatchIsSentAgain(t *testing.T) {
 	}
 }
 
+// TestCallWithoutAReplyIsSentAgain: a hook of the client reports success without one.
+func TestCallWithoutAReplyIsSentAgain(t *testing.T) {
+	for calls := 1; calls <= 2; calls++ {
+		synctest.Test(t, func(t *testing.T) {
+			sent := false
+			n := answered(t, func(commands) error { return nil }, hook(func(_ context.Context, _ []redis.Cmder, next func() error) error {
+				if !sent {
+					sent = true
+					return nil
+				}
+				return next()
+			}))
+			var batch []*Call
+			for range calls {
+				batch = append(batch, Command("set", "key", "value"))
+			}
+			for _, reply := range together(n, batch...) {
+				requireOK(t, true, <-reply)
+			}
+		})
+	}
+}
+
 // TestFirstCtxOfABatchIsItsCtx: the ctx of a batch has the values of the first ctx of [Node.Post],
 // as traces need them. Renewals have none. It ends with its commands, not with that ctx.
 func TestFirstCtxOfABatchIsItsCtx(t *testing.T) {
