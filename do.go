@@ -202,7 +202,7 @@ func asLead(cfg *config) error { cfg.lead, cfg.maxWait = true, 0; return nil }
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {
 	switch {
-	case l == nil:
+	case isNil(l):
 		return invalid("the Locker is nil")
 	case withoutFn:
 		return invalid("fn is nil")

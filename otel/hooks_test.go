@@ -16,6 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	redlatchotel "github.com/redlatch/redlatch/otel"
+	"github.com/redlatch/redlatch/redlatchtest"
 )
 
 // TestHooksRecordAGrantAndItsRelease: each is counted once, and the strategy is the only attribute.
@@ -334,6 +335,8 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		_, err = redlatchotel.Locker(b.locker(t, nil, nil), opt)
 		require.ErrorIs(t, err, redlatch.ErrInvalid)
 	}
-	_, err := redlatchotel.Locker(nil)
-	require.ErrorIs(t, err, redlatch.ErrInvalid)
+	for _, none := range []redlatch.Locker{nil, (*redlatchtest.Locker)(nil)} {
+		_, err := redlatchotel.Locker(none)
+		require.ErrorIs(t, err, redlatch.ErrInvalid)
+	}
 }

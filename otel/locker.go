@@ -3,6 +3,7 @@ package redlatchotel
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"time"
 
@@ -42,7 +43,7 @@ func Locker(l redlatch.Locker, opts ...Option) (redlatch.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if l == nil {
+	if p := reflect.ValueOf(l); l == nil || p.Kind() == reflect.Pointer && p.IsNil() {
 		return nil, invalid("the Locker is nil")
 	}
 	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))

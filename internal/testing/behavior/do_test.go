@@ -21,6 +21,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/redlatchtest"
 )
 
 type (
@@ -310,6 +311,7 @@ func TestInvalidCallsSendNothing(t *testing.T) {
 				opts []redlatch.Option
 			}{
 				"no Locker":                        {ctx: t.Context(), key: "k"},
+				"a nil pointer as the Locker":      {ctx: t.Context(), l: (*redlatchtest.Locker)(nil), key: "k"},
 				"no key":                           {ctx: t.Context(), l: l},
 				"no ctx":                           {l: l, key: "k"},
 				"a bad option":                     {t.Context(), l, "k", []redlatch.Option{redlatch.WithTTL(0)}},
