@@ -131,11 +131,11 @@ func doAll(
 // events of Lead from those of other calls.
 //
 // If fn returns an error, its term ends, and Lead goes on. [Hooks.Trouble] reports the error, with
-// the Cause "fn" and at most once a second for a key, unless it only says that fn's ctx has ended.
-// If fn returns [ErrStop], or an error that wraps it, Lead releases the lock and returns nil. If fn
-// panics, the lock is released, and the panic continues. Lead continues after a lost lock and after
-// an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a term the pause is 0.5 to
-// 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
+// the Cause "fn" and at most once a second for a key, unless it matches the error or the cause of
+// fn's ctx, which has ended. If fn returns [ErrStop], or an error that wraps it, Lead releases the
+// lock and returns nil. If fn panics, the lock is released, and the panic continues. Lead continues
+// after a lost lock and after an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a
+// term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
 //
 // When ctx ends, the error matches ctx's error and its cause, unless this package returned that. If
 // Lead waited for the lock, it also matches all that the error of [Locker.Lock] does. Lead returns
@@ -184,7 +184,8 @@ func reporting(
 	report := lock.current().failures()
 	return func(held context.Context, lock *Lock) error {
 		err := fn(held, lock)
-		if err != nil && !errors.Is(err, ErrStop) && (held.Err() == nil || !errors.Is(err, held.Err())) {
+		ended := held.Err() != nil && (errors.Is(err, held.Err()) || errors.Is(err, context.Cause(held)))
+		if err != nil && !errors.Is(err, ErrStop) && !ended {
 			report(ctx, err)
 		}
 		return err

@@ -422,7 +422,7 @@ func TestLeadPauses(t *testing.T) {
 }
 
 // TestLeadReportsWhatFnReturns: with its text, whatever it matches, and at most once a second for a
-// key. An error that only says that fn's ctx has ended is none. ErrStop ends Lead, even if the lock
+// key. An error that only says that fn's ctx has ended, or why, is none. ErrStop ends Lead, even if the lock
 // was lost, and is not reported.
 func TestLeadReportsWhatFnReturns(t *testing.T) {
 	onEvery(t, withReaders(), func(t *testing.T, w *world) {
@@ -444,6 +444,11 @@ func TestLeadReportsWhatFnReturns(t *testing.T) {
 				_ = lock.Unlock(t.Context())
 				<-ctx.Done()
 				return fmt.Errorf("stopped: %w", ctx.Err())
+			case terms == 4:
+				time.Sleep(2 * time.Second) // an earlier report does not hide one of this
+				require.NoError(t, w.Direct.FlushAll(t.Context()).Err())
+				<-ctx.Done()
+				return fmt.Errorf("stopped: %w", context.Cause(ctx))
 			case terms < 20:
 				return errors.New("address in use")
 			}
