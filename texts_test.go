@@ -136,6 +136,7 @@ func TestTexts(t *testing.T) {
 		{"grace", try(WithGrace(-time.Second))},
 		{"grace, nothing left", try(WithTTL(2*time.Second), WithGrace(2*time.Second))},
 		{"owner on two lines", try(WithOwner("a\nb"))},
+		{"owner that is no text", try(WithOwner("\xff"))},
 		{"owner too long", try(WithOwner(strings.Repeat("x", 201)))},
 		{"replicas", try(WithReplicas(0, time.Second))},
 		{"replicas, read timeout", try(WithReplicas(1, 5*time.Second))},
@@ -224,6 +225,7 @@ max wait: redlatch: try lock "k": invalid argument: WithMaxWait(0s): not positiv
 grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
 grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of WithTTL(2s)
 owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed
+owner that is no text: redlatch: try lock "k": invalid argument: WithOwner("\xff"): not valid UTF-8
 owner too long: redlatch: try lock "k": invalid argument: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes
 replicas: redlatch: try lock "k": invalid argument: WithReplicas(0, 1s): below one replica or 1ms
 replicas, read timeout: redlatch: try lock "k": invalid argument: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 )
@@ -166,6 +168,9 @@ func CheckOwner(name string) error {
 		if !unicode.IsPrint(r) {
 			return fmt.Errorf("%q cannot be printed", r)
 		}
+	}
+	if !utf8.ValidString(name) {
+		return errors.New("not valid UTF-8")
 	}
 	return nil
 }
