@@ -36,8 +36,8 @@ var (
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted
 	// by the maxmemory-policy of Redis, or was taken by another owner, or Redis could not be
 	// reached in time. The text says which, as far as that is known. Others may have changed the
-	// protected resource. [Locker.TryLock] also returns ErrLost if the grant arrived too late, and
-	// [Locker.Adopt] if the token does not hold the key.
+	// protected resource. [Locker.Lock] and [Locker.TryLock] also return ErrLost if the grant arrived
+	// too late, and [Locker.Adopt] if its reply did, or if the token does not hold the key.
 	ErrLost error = &sentinel{text: "lock lost"}
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches [ErrLost].
@@ -46,9 +46,10 @@ var (
 	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to decide. A failed attempt to acquire is
-	// released. The outcome of an Adopt, Extend or Unlock is unknown. ErrNoQuorum also matches
-	// [ErrUnavailable].
+	// ErrNoQuorum says that too few nodes answered to decide. An error is no answer, also if retrying
+	// cannot fix it, as WRONGTYPE or that of a client that was closed: [QuorumError] has it. A failed
+	// attempt to acquire is released. The outcome of an Adopt, Extend or Unlock is unknown.
+	// ErrNoQuorum also matches [ErrUnavailable].
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant
@@ -56,7 +57,9 @@ var (
 	ErrNotReplicated error = &sentinel{text: "not replicated"}
 
 	// ErrInvalid says that an option, a key, a client, a ctx or fn is invalid, or that a call would wait
-	// for a lock that its own ctx holds. It is returned before anything is sent.
+	// for a lock that its own ctx holds. It is returned before anything is sent. But [DoAll] and
+	// [TryDoAll] find a key that the Locker refuses only when they come to it, and then release the
+	// locks on the keys before it.
 	ErrInvalid error = &sentinel{text: "invalid argument"}
 
 	// ErrStop is no failure: fn of [Lead] returns it, or an error that wraps it, to end Lead with

@@ -10,8 +10,9 @@ import (
 )
 
 // Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them
-// may be nil, and they may run concurrently. A hook is called synchronously, in the goroutine that
-// noticed the event, so it must return quickly. It may run after Done was closed or Unlock has
+// may be nil, and they may run concurrently. A hook is called in the goroutine that noticed the event,
+// or in one of its own. It must return quickly, and must not panic: in a goroutine of this package, as
+// that of a renewal, a panic ends the process. It may run after Done was closed or Unlock has
 // returned, and after Acquired of the next lock.
 //
 // ctx is the ctx of the call that the event is about, for its values: it may have ended. It is
@@ -47,11 +48,11 @@ type Hooks struct {
 	// one of PUBLISH once a minute at most.
 	Degraded func(context.Context, Event)
 	// Trouble reports an attempt of [Locker.Lock], [Locker.TryLock] or [Locker.Adopt] that failed
-	// with Err because of Redis, whether it is retried or Err is returned. It also reports a failed
-	// node of [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's
-	// own hooks run. It is called at most once a second for each Cause and Node of a Locker. And it
-	// reports errors that fn of [Lead] returned, with the Cause "fn", at most once a second for each
-	// key.
+	// with Err because of Redis, whether it is retried or Err is returned. An error that retrying
+	// cannot fix, see [Locker.Lock], is only returned. Trouble also reports a failed node of
+	// [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own hooks
+	// run. It is called at most once a second for each Cause and Node of a Locker. And it reports
+	// errors that fn of [Lead] returned, with the Cause "fn", at most once a second for each key.
 	Trouble func(context.Context, Event)
 }
 

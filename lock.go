@@ -72,7 +72,8 @@ import (
 // up to 16 lines, and the readers of [NewReadWrite] are served together. While nobody waits, a Locker
 // costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds
 // after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close
-// the client after the last Unlock. Later versions may add methods to this interface, so a type that
+// the client after the last Unlock. Then calls fail, also those that wait, with an error that matches
+// [redis.ErrClosed], or with [ErrNoQuorum]. Later versions may add methods to this interface, so a type that
 // wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
 // Unwrap() Locker.
 //
@@ -100,10 +101,11 @@ type Locker interface {
 	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
 	// too.
 	//
-	// A call with options stands in a line of its own, and so costs Redis as much as another
-	// process, unless these are [WithHooks], [WithMaxWait] and [WithLimit]: each limit has lines. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has waited
-	// longest, of any process. For up to 5 ms, that process then passes it on to those who were in
-	// line, each once, without asking Redis. A key whose lease has ended goes to that line, too.
+	// A call whose options differ from those of its Locker stands in a line of its own, and so costs
+	// Redis as much as another process. [WithHooks], [WithMaxWait] and [WithLimit] do not count: each
+	// limit has lines. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has
+	// waited longest, of any process. For up to 5 ms, that process then passes it on to those who were
+	// in line, each once, without asking Redis. A key whose lease has ended goes to that line, too.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches
@@ -135,9 +137,10 @@ type Locker interface {
 	// checks fences refuses them after the adopter has written. A reader of [NewReadWrite] gets a
 	// lock of its own instead.
 	//
-	// ctx bounds the call. The error is [ErrLost] if token does not hold key, [ErrInvalid], or
-	// [errors.ErrUnsupported] with [NewMigration]. After [ErrUnavailable], [ErrNoQuorum],
-	// [ErrNotReplicated], or an error of Redis or ctx, the lock is not released and may last longer.
+	// ctx bounds the call. The error is [ErrLost] if token does not hold key, or if the reply took
+	// longer than the lease lasts, [ErrInvalid], or [errors.ErrUnsupported] with [NewMigration]. After
+	// [ErrUnavailable], [ErrNoQuorum], [ErrNotReplicated], or an error of Redis or ctx, the lock is not
+	// released and may last longer.
 	Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
@@ -266,7 +269,8 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
 // bounds the call. Right after a hand-over, Unlock also waits for the reply to the first extension,
-// for 2 s at most. From the moment Unlock is called, the lock has ended, and Err returns
+// for 2 s at most. With [NewRedlock], the release waits for a renewal that is under way on the same
+// node, so the call can take twice that time. From the moment Unlock is called, the lock has ended, and Err returns
 // [ErrReleased] unless the lock had already been lost.
 //
 // The error is [ErrLost] or [ErrMaxHold] if the lock had ended before; the next owner's key is

@@ -11,7 +11,7 @@ import (
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
 // Locker. An option of a call overrides that default, but [WithHooks] adds to it. The callers of a
-// Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with options stand in
+// Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with other options stand in
 // lines of their own. For an invalid option, the error matches [ErrInvalid] and names the option and
 // its value.
 type Option func(*config) error
@@ -175,7 +175,7 @@ func WithMaxHold(d time.Duration) Option {
 // d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease
 // lasts for d. If the lock is lost, others may get the key sooner. A lock that no caller got, and
 // one that [Do] gives back without calling fn, keeps nobody out. The default is 0, the minimum 1 ms.
-// Such a lock is not passed on within the process.
+// A d above that of [WithMaxHold] is refused. Such a lock is not passed on within the process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < time.Millisecond {
@@ -274,8 +274,9 @@ func WithKeyPrefix(prefix string) Option {
 
 // WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a
 // service and its host, or a job. The token is then name, a slash and a UUID, so whoever can read
-// the key sees the name. name is printable and has at most 200 bytes. The default is
-// "<host>:<pid>", such as "api-7:4711". With an empty name there is none.
+// the key sees the name. name is printable, has at most 200 bytes, and does not begin with a tilde or
+// an exclamation mark. The default is "<host>:<pid>", such as "api-7:4711". With an empty name there is
+// none.
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
@@ -291,8 +292,9 @@ func WithOwner(name string) Option {
 //
 //	until = start + TTL − drift − d
 //
-// It survives outages that are shorter by d, so raise the TTL. The default is 0. Unlock releases the
-// key at once. A d that leaves nothing of the TTL is refused.
+// It survives outages that are shorter by d, so raise the TTL. If d is more than about a third of the
+// TTL, the lock is renewed more often: each time half of the trusted time has passed. The default is 0.
+// Unlock releases the key at once. A d that leaves nothing of the TTL is refused.
 func WithGrace(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < 0 {

@@ -29,9 +29,9 @@ var lockScripts = scriptsOf("")
 //
 // All fences come from one key, the prefix of [WithKeyPrefix] followed by redlatch:fence. That key
 // cannot be locked. With a *[redis.ClusterClient] there is one for each hash tag, and for each key
-// without a tag, so use that client in all processes or in none. Any other client must reach the
-// same server for all keys. With a proxy that shards keys, use a prefix with a hash tag, such as
-// {locks}:, which keeps all locks on one server.
+// without a tag, so use that client in all processes or in none. With a *[redis.Ring] there is one on
+// each shard. Any other client must reach the same server for all keys. With a proxy that shards keys,
+// use a prefix with a hash tag, such as {locks}:, which keeps all locks on one server.
 //
 // client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its
 // methods, also in a struct that embeds it. A [redis.AutoPipeliner], or a struct that embeds

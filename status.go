@@ -93,8 +93,9 @@ type Waiter struct {
 // With [NewMigration] it does that on both sides. A Locker that wraps another one must have a method
 // Unwrap() Locker, which returns that one.
 //
-// ctx and [WithOpTimeout] bound the call. The error is [ErrInvalid], [errors.ErrUnsupported] if l has
-// no such method, or what [Locker.Inspect] returns. After any error the min hold may have ended.
+// ctx bounds the call, and [WithOpTimeout] each of its commands: one that looks, and one for each min
+// hold that it ends. The error is [ErrInvalid], [errors.ErrUnsupported] if l has no such method, or what
+// [Locker.Inspect] returns. After any error the min hold may have ended.
 func Forget(ctx context.Context, l Locker, key string) error {
 	if isNil(l) {
 		return wrap("forget", key, invalid("the Locker is nil"))
