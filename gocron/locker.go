@@ -65,7 +65,7 @@ const keyPrefix = "gocron:"
 // minHold.
 //
 // The error matches [redlatch.ErrInvalid] if l is nil, or if l cannot work with minHold or
-// with opts. NewLocker sends nothing to Redis.
+// with opts. [redlatch.WithMaxWait] is refused, since no run waits. NewLocker sends nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	all := make([]redlatch.Option, 0, len(opts)+1)
 	if minHold != 0 {
