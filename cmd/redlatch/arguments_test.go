@@ -45,6 +45,7 @@ func TestArgumentsThatCannotWork(t *testing.T) {
 		{nowhere, []string{"run", "-timeout", "soon", "k", "--", "true"}},
 		{nowhere, []string{"run", "-ttl", "0", "k", "--", "true"}},
 		{nowhere, []string{"run", "-ttl", "-1s", "k", "--", "true"}},
+		{nowhere, []string{"run", "-ttl", "2ms", "k", "--", "true"}},
 		{nowhere, []string{"run", "-grace", "4s", "k", "--", "true"}},
 		{nowhere, []string{"run", "-min-hold", "-1s", "k", "--", "true"}},
 		{nowhere, []string{"run", "-keep-after", "0", "k", "--", "true"}},

@@ -243,7 +243,7 @@
 //	75      another owner holds KEY, or its min hold keeps others out
 //	126     COMMAND cannot be run
 //	127     COMMAND was not found. Run checks this before it acquires the lock
-//	128+n   signal n ended COMMAND or the wait
+//	128+n   signal n ended COMMAND or the wait. As shells show it, also if it ended watch or list -watch
 //
 // Any other status of run is that of COMMAND. Run needs Linux, macOS or a BSD.
 package main

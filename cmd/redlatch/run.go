@@ -26,7 +26,8 @@ REDLATCH_FENCE in its environment.
   -q             print nothing if KEY is held
   -ttl D         how long the lock lasts if nothing renews it; the default is 10s
   -grace D       the time between SIGTERM and SIGKILL when the lock is lost, at
-                 most a third of -ttl; the default is that, up to 5s
+                 most a third of -ttl and of -max-hold; the default is that
+                 third, up to 5s
   -min-hold D    keep others out for D, even if COMMAND ends sooner
   -keep-after D  keep others out for D after COMMAND has ended with status 0
   -max-hold D    end COMMAND before it has run for D; the default is no limit
@@ -38,7 +39,8 @@ REDLATCH_FENCE in its environment.
 
 const (
 	defaultTTL   = 10 * time.Second
-	longestGrace = 5 * time.Second // limits the default of -grace
+	shortestTTL  = 3 * time.Millisecond // that of redlatch.WithTTL
+	longestGrace = 5 * time.Second      // limits the default of -grace
 )
 
 // runFlags are the flags and arguments of run.
@@ -95,8 +97,8 @@ func parseRun(args []string) (*runFlags, error) {
 		return nil, misuse("run", "-try and -timeout cannot be combined")
 	case f.timeout < 0, given["timeout"] && f.timeout == 0:
 		return nil, misuse("run", "-timeout must be positive")
-	case f.ttl < time.Millisecond:
-		return nil, misuse("run", fmt.Sprintf("-ttl %v is below 1ms", f.ttl))
+	case f.ttl < shortestTTL:
+		return nil, misuse("run", fmt.Sprintf("-ttl %v is below %v", f.ttl, shortestTTL))
 	case f.minHold != 0 && f.minHold < time.Millisecond:
 		return nil, misuse("run", fmt.Sprintf("-min-hold %v is below 1ms", f.minHold))
 	case given["keep-after"] && f.keepAfter < time.Millisecond:
