@@ -65,6 +65,10 @@ import (
 // lock several keys, one after the other and in different orders, can wait for each other for ever:
 // use [DoAll].
 //
+// A key is any string but the empty one, with any bytes. On a *[redis.ClusterClient], a key with a } and
+// no hash tag is refused, since its companion keys could not be in its slot. So is the key of the
+// fences, see [NewSetNXPX].
+//
 // Share one Locker in a process, also among tenants: give their keys prefixes. While callers wait,
 // each Locker keeps one goroutine and one connection for its subscription. A thousand Lockers keep a
 // thousand of each. The callers of one Locker that wait for one key stand in a line: the Locker asks
@@ -144,7 +148,8 @@ type Locker interface {
 	Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
-	// arrives, so it cannot protect a critical section.
+	// arrives, so it cannot protect a critical section. It looks under the prefix of the Locker, not
+	// under one of a call.
 	//
 	// ctx and [WithOpTimeout] bound the call. The error is [ErrInvalid], [ErrUnavailable],
 	// [ErrNoQuorum] with [NewRedlock], or an error of Redis or ctx.

@@ -12,8 +12,8 @@ import (
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
 // Locker. An option of a call overrides that default, but [WithHooks] adds to it. The callers of a
 // Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with other options stand in
-// lines of their own. For an invalid option, the error matches [ErrInvalid] and names the option and
-// its value.
+// lines of their own. For an invalid option, or nil, the error matches [ErrInvalid] and names the
+// option and its value. Nothing has been sent then. A duration above 100 years counts as 100 years.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -234,13 +234,12 @@ func waitingSince(began time.Time) Option {
 }
 
 // WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and
-// half of each is random. The default is 8 ms and 128 ms. The minimum is 1 ms. Callers poll with
-// [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE or
-// PUBLISH, if all of them have very little time left, and after an error. The first in a queue also
-// polls if the holder is a client of another library. A pause is cut short if the holder's lease
-// ends earlier, or if the key often changes hands. After releasing a key that others want, or for
-// which more of its own callers wait, a polling Locker waits up to longest before it asks for that key
-// again.
+// half of each is random. The default is 8 ms and 128 ms, the minimum 1 ms, the maximum a day. Callers
+// poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE
+// or PUBLISH, if all of them have very little time left, and after an error. The first in a queue also
+// polls if the holder is a client of another library. A pause is cut short if the holder's lease ends
+// earlier, or if the key often changes hands. After releasing a key that others want, or for which
+// more of its own callers wait, a polling Locker waits up to longest before it asks for that key again.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {
