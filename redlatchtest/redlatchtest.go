@@ -201,10 +201,11 @@ func (l *Locker) Unwrap() redlatch.Locker { return l.Locker }
 func (l *Locker) Client() *redis.Client { return l.client }
 
 // Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key
-// is held.
+// is held, but a reader only if a writer or the other owner holds key.
 func (l *Locker) Hold(key string) {
 	l.tb.Helper()
-	lock, err := l.other.TryLock(context.Background(), key)
+	ctx := context.Background()
+	lock, err := l.other.TryLock(ctx, key)
 	switch {
 	case errors.Is(err, redlatch.ErrNotAcquired):
 		l.tb.Fatalf("Hold(%q): the key is held already: %v", key, err)
@@ -213,6 +214,10 @@ func (l *Locker) Hold(key string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if before := l.theirs[key]; before != nil && before.Extend(ctx, time.Millisecond) == nil { // it asks Redis
+		_ = lock.Unlock(ctx) // Free would unlock only one of the two
+		l.tb.Fatalf("Hold(%q): %s holds the key already", key, somebody)
+	}
 	l.theirs[key] = lock
 }
 
@@ -236,7 +241,7 @@ func (l *Locker) Free(key string) {
 func (l *Locker) Steal(key string) {
 	l.tb.Helper()
 	if l.holder("Steal", key) == somebody {
-		l.tb.Fatalf("Steal(%q): somebody else holds the key already", key)
+		l.tb.Fatalf("Steal(%q): %s holds the key already", key, somebody)
 	}
 	ctx, token := context.Background(), l.mark+somebody+"/"+uuid.NewString() // as WithOwner makes it
 	err := l.put(ctx, l.prefix+key, token)

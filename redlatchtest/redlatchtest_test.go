@@ -329,13 +329,23 @@ func TestMisuseFailsTheTest(t *testing.T) {
 	}
 	const invalid = "NewLocker: redlatch: new setnxpx: invalid argument: WithTTL(0s): below 3ms"
 	require.Equal(t, invalid, failure(t, nil, redlatch.WithTTL(0)))
+	require.Equal(t, `Hold("k"): somebody else holds the key already`, failureOf(t, func(tb testing.TB) {
+		read, _ := redlatchtest.NewReadWrite(tb)
+		mine(read)
+		read.Hold("k") // beside the reader of the code
+		read.Hold("k")
+	}))
 }
 
 // failure returns how misuse fails a test.
 func failure(t *testing.T, misuse func(l *redlatchtest.Locker), opts ...redlatch.Option) string {
+	return failureOf(t, func(tb testing.TB) { misuse(redlatchtest.NewLocker(tb, opts...)) })
+}
+
+func failureOf(t *testing.T, misuse func(tb testing.TB)) string {
 	r := &recorder{TB: t}
 	var wg sync.WaitGroup
-	wg.Go(func() { misuse(redlatchtest.NewLocker(r, opts...)) })
+	wg.Go(func() { misuse(r) })
 	wg.Wait()
 	return r.failure
 }
