@@ -14,9 +14,10 @@ import (
 // begins with an exclamation mark.
 //
 // It is a secret: whoever knows it can [Locker.Adopt] the lock, and so release it. Packages fmt,
-// log/slog and encoding/json print it as "…", also in an exported field. Package fmt cannot call the
-// methods of an unexported field, and prints the secret there. string(token) is the secret, to
-// store it or to hand it to another process.
+// log/slog and encoding/json print it as "…", also in an exported field. They print the secret where
+// they call no method: fmt in an unexported field, and for the verbs %p and %w, which are not for
+// strings, and encoding/json in the key of a map. string(token) is the secret, to store it or to hand
+// it to another process.
 type Token string
 
 // String returns "…", or "" for an empty token.
@@ -30,7 +31,7 @@ func (t Token) String() string {
 // GoString returns what String does, in quotes.
 func (t Token) GoString() string { return strconv.Quote(t.String()) }
 
-// Format prints what String returns, whatever the verb is.
+// Format prints what String returns, for all verbs that package fmt passes on.
 func (t Token) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), t.String())
 }
