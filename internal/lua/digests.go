@@ -8,7 +8,7 @@ var digests = map[string]string{
 	"extend.lua":            "dd5fce18189bd5732382cee1565b7f174cbf6785",
 	"inspect.lua":           "2bca0512f2b8f372f9a610d874d25f1fd33b53ee",
 	"legacy_acquire.lua":    "a456618dc75d3be62127a1833019cc77a1b752f4",
-	"legacy_extend.lua":     "7550845d70eafaff69579803c7daa9ae86c7f3ec",
+	"legacy_extend.lua":     "2af38e3a8d8a493997ffb847821f2532e21dd32b",
 	"legacy_inspect.lua":    "9609fa6829aedbfacbaef1617740c2d0ec734b05",
 	"legacy_release.lua":    "cddc7d491a51ebab1f2d4f6efea460e0c3245605",
 	"quorum_acquire.lua":    "d5e50e56462f5551513cf90280a08df3c72e40ba",

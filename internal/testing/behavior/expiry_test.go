@@ -1,6 +1,8 @@
 package behavior_test
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -91,5 +93,26 @@ func TestWaiterTakesAFreeKeyOfAFullRedis(t *testing.T) {
 		require.NoError(t, await(t, first, "it looks").Unlock(t.Context()))
 		require.NoError(t, await(t, second, "handed on").Unlock(t.Context()))
 		onlyFences(t, w.Direct)
+	})
+}
+
+// TestFullRedisEndsNoLock: renewals, Extend and Unlock work, although a free key cannot be acquired.
+func TestFullRedisEndsNoLock(t *testing.T) {
+	onRedis(t, withReaders(), func(t *testing.T, w *world) {
+		var renewed atomic.Int64
+		l := w.locker(t, redlatch.WithTTL(4*time.Second), redlatch.WithHooks(redlatch.Hooks{
+			Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) },
+		}))
+		lock := mustLock(t, l, "k")
+		require.NoError(t, w.Direct.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		eventually(t, "a renewal", func() bool { return renewed.Load() > 0 || lock.Err() != nil })
+		require.NoError(t, lock.Err())
+		until := lock.Until()
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
+		require.True(t, lock.Until().After(until))
+		_, err := l.TryLock(t.Context(), "free")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.NoError(t, lock.Unlock(t.Context()))
+		gone(t, w.Direct, "k")
 	})
 }

@@ -76,6 +76,7 @@ func (m *model) legacyExtend(k, a words) any {
 	if !l.heldBy(a[0]) {
 		return m.written(k[0], 0)
 	}
+	_ = attempt(func() { m.zrem(k[0], "~") })
 	m.own(k, a[0], max(float64(m.seconds()+a.number(1)+1), l.till))
 	return int64(1)
 }
