@@ -27,9 +27,13 @@ func (c *Call) latest() time.Duration {
 		bound = c.attempt()
 	case "TryDoAll":
 		bound = time.Duration(len(c.Places)) * c.attempt()
-	case "Extend", "Adopt", "Inspect":
-		if bound = c.Timeout; c.What == "Adopt" && c.Mode == Reader { // it acquires a permit
+	case "Extend", "Inspect":
+		bound = c.Timeout
+	case "Adopt":
+		if bound = c.Timeout; c.Mode == Reader { // it acquires a permit
 			bound = c.attempt()
+		} else if c.Quorum { // nodes that attest another fence are asked again
+			bound *= 2
 		}
 	case "Unlock", "UnlockAfter":
 		bound = c.unlock()
