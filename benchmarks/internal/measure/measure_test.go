@@ -66,7 +66,7 @@ func TestCommandsOfClientsAreDistinguishedFromThoseInScripts(t *testing.T) {
 		"\r\n# Commandstats\r\ncmdstat_evalsha:calls=10,usec=1,usec_per_call=0.10\r\n" +
 		"cmdstat_script|load:calls=1,usec=1\r\ncmdstat_get:calls=20,usec=1\r\ncmdstat_info:calls=99,usec=1\r\n"
 	var u Usage
-	NewMeter(nil, []string{"evalsha", "script|load"}).readInfo(info, &u)
+	NewMeter([]string{"evalsha", "script|load"}).readInfo(info, &u)
 	require.Equal(t, 1750*time.Millisecond, u.RedisCPU)
 	require.Equal(t, 31.0, u.Commands)
 	require.Equal(t, 11.0, u.Direct)

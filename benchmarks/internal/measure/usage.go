@@ -23,16 +23,16 @@ type Usage struct {
 	Bytes       uint64 // allocated, ever
 }
 
-// Meter reads the Usage of this process and of one Redis.
+// Meter reads the Usage of this process and of one Redis or several.
 type Meter struct {
-	admin  *redis.Client
+	admins []*redis.Client
 	direct map[string]bool
 }
 
-// NewMeter returns a Meter of the Redis that admin reaches. Clients send the commands in direct
+// NewMeter returns a Meter of the servers that admins reach. Clients send the commands in direct
 // themselves, as commandstats names them; others run only in scripts.
-func NewMeter(admin *redis.Client, direct []string) *Meter {
-	m := &Meter{admin: admin, direct: make(map[string]bool)}
+func NewMeter(direct []string, admins ...*redis.Client) *Meter {
+	m := &Meter{admins: admins, direct: make(map[string]bool)}
 	for _, name := range direct {
 		m.direct[name] = true
 	}
@@ -42,11 +42,13 @@ func NewMeter(admin *redis.Client, direct []string) *Meter {
 // Read returns what was used so far.
 func (m *Meter) Read(ctx context.Context) (Usage, error) {
 	var u Usage
-	info, err := m.admin.Info(ctx, "cpu", "commandstats").Result()
-	if err != nil {
-		return u, fmt.Errorf("meter of Redis: %w", err)
+	for _, admin := range m.admins {
+		info, err := admin.Info(ctx, "cpu", "commandstats").Result()
+		if err != nil {
+			return u, fmt.Errorf("meter of Redis: %w", err)
+		}
+		m.readInfo(info, &u)
 	}
-	m.readInfo(info, &u)
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	u.Allocations, u.Bytes = memory.Mallocs, memory.TotalAlloc

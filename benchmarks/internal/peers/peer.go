@@ -4,6 +4,7 @@ package peers
 
 import (
 	"context"
+	"io"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,10 +39,20 @@ func All() []Peer {
 	return []Peer{Raw(), Redlatch(), Redsync(), Redislock(), Rueidislock()}
 }
 
-// Target is one Redis, and how to send to it.
+// Kind is a kind of go-redis clients.
+type Kind int
+
+// The kinds.
+const (
+	Plain Kind = iota
+	AutoPipeline
+	Cluster
+)
+
+// Target is one Redis, or a Cluster, and how to send to it.
 type Target struct {
-	Addr      string
-	Pipelined bool // through AutoPipeline, if the peer uses go-redis
+	Addr   string // of the Redis, or of a master of the Cluster
+	Client Kind   // of the peers that use go-redis
 
 	// RoundTrip is added to that of the machine.
 	RoundTrip time.Duration
@@ -83,10 +94,10 @@ var scripts = []string{
 	"hello", "client|setinfo", "client|tracking", "client|maint_notifications",
 }
 
-// client is a go-redis client and how it is used.
+// client is a go-redis client, and what ends with it.
 type client struct {
 	redis.UniversalClient
-	plain *redis.Client
+	whole io.Closer
 }
 
 // pipelines are two at a time and short, so that a client writes one while Redis carries out the
@@ -108,14 +119,20 @@ func (t Target) options() *redis.Options {
 // connect returns a client of target.
 func connect(target Target) (client, error) {
 	options := target.options()
+	if target.Client == Cluster {
+		cluster := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: []string{options.Addr}, Username: options.Username, Password: options.Password, Dialer: options.Dialer,
+		})
+		return client{cluster, cluster}, nil
+	}
 	options.AutoPipelineOptions = pipelines()
 	plain := redis.NewClient(options)
-	if !target.Pipelined {
+	if target.Client == Plain {
 		return client{plain, plain}, nil
 	}
 	pipelined, err := plain.AutoPipeline()
 	return client{pipelined, plain}, err
 }
 
-// Close closes the plain client, which ends its pipeline too.
-func (c client) Close() error { return c.plain.Close() }
+// Close closes the plain client below a pipeline, which ends with it.
+func (c client) Close() error { return c.whole.Close() }

@@ -13,14 +13,19 @@ import (
 )
 
 // eachPeer opens a Locker of every peer, with a key that nobody has used.
-func eachPeer(t *testing.T, pipelined bool, test func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context)) {
-	server := redistest.StartTCP(t)
+func eachPeer(t *testing.T, client Kind, test func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context)) {
+	var server *redistest.Server
+	if client == Cluster {
+		server = redistest.StartCluster(t)[0]
+	} else {
+		server = redistest.StartTCP(t)
+	}
 	// The default of rueidislock is too short for a machine that is busy.
 	all := slices.Concat(All()[:len(All())-1], []Peer{Semaphore(1), patientRueidislock(10 * time.Second)})
 	require.Equal(t, Rueidislock().Name, All()[len(All())-1].Name)
 	for _, p := range all {
 		t.Run(p.Name, func(t *testing.T) {
-			l, err := p.Open(Target{Addr: server.Addr(), Pipelined: pipelined})
+			l, err := p.Open(Target{Addr: server.Addr(), Client: client})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, l.Close()) }()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -34,22 +39,24 @@ func eachPeer(t *testing.T, pipelined bool, test func(t *testing.T, p Peer, serv
 }
 
 func TestEveryAdapterExcludesUntilUnlock(t *testing.T) {
-	eachPeer(t, true, func(t *testing.T, _ Peer, _ *redistest.Server, l Locker, ctx context.Context) {
-		lock, err := l.Lock(ctx, "key")
-		require.NoError(t, err)
-		short, cancel := context.WithTimeout(ctx, 150*time.Millisecond)
-		defer cancel()
-		_, err = l.Lock(short, "key")
-		require.Error(t, err)
-		require.NoError(t, lock.Unlock(ctx))
-		lock, err = l.Lock(ctx, "key")
-		require.NoError(t, err)
-		require.NoError(t, lock.Unlock(ctx))
-	})
+	for _, client := range []Kind{AutoPipeline, Cluster} {
+		eachPeer(t, client, func(t *testing.T, _ Peer, _ *redistest.Server, l Locker, ctx context.Context) {
+			lock, err := l.Lock(ctx, "key")
+			require.NoError(t, err)
+			short, cancel := context.WithTimeout(ctx, 150*time.Millisecond)
+			defer cancel()
+			_, err = l.Lock(short, "key")
+			require.Error(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+			lock, err = l.Lock(ctx, "key")
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(ctx))
+		})
+	}
 }
 
 func TestOurFencesGrowAndPeersHaveNone(t *testing.T) {
-	eachPeer(t, false, func(t *testing.T, p Peer, _ *redistest.Server, l Locker, ctx context.Context) {
+	eachPeer(t, Plain, func(t *testing.T, p Peer, _ *redistest.Server, l Locker, ctx context.Context) {
 		var last uint64
 		for range 3 {
 			lock, err := l.Lock(ctx, "key")
@@ -115,11 +122,11 @@ func TestSemaphoreAdmitsItsLimit(t *testing.T) {
 }
 
 func TestDirectCommandsAreWhatClientsSend(t *testing.T) {
-	eachPeer(t, false, func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context) {
+	eachPeer(t, Plain, func(t *testing.T, p Peer, server *redistest.Server, l Locker, ctx context.Context) {
 		if p.Direct == nil {
 			t.Skip("its own commands cannot be told from those in scripts")
 		}
-		meter := measure.NewMeter(server.Client(t), p.Direct)
+		meter := measure.NewMeter(p.Direct, server.Client(t))
 		before, err := meter.Read(ctx)
 		require.NoError(t, err)
 		const pairs = 10

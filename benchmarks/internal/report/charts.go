@@ -57,6 +57,11 @@ var charts = []chart{
 		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has its own key.",
 	},
 	{
+		file: "pairs-cluster.svg", title: "Lock and unlock a free key, Cluster of three masters: pairs a second",
+		section: "pairs", panels: cases("Cluster of three masters", "1 goroutine", "16 goroutines", "256 goroutines"),
+		marks: []mark{{"pairs/s", "rate", bar}}, unit: Rate, note: "Each goroutine has its own key.",
+	},
+	{
 		file: "pairs-cpu.svg", title: "Lock and unlock a free key, plain client: client CPU a pair",
 		section: "pairs", panels: cases("Plain client", "1 goroutine", "16 goroutines", "256 goroutines"),
 		marks: []mark{{"CPU", "client", bar}}, unit: Seconds,

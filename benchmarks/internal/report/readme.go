@@ -35,6 +35,10 @@ var highlights = []highlight{
 		"pairs", "AutoPipeline client", "256 goroutines", "rate", false,
 	},
 	{
+		"256 goroutines, Cluster of three masters: pairs a second",
+		"pairs", "Cluster of three masters", "256 goroutines", "rate", false,
+	},
+	{
 		"Round trip of 1 ms, 16 callers: a pair, median",
 		"distance", "Free keys, round trip of 1 ms", "16 callers", "pair50", false,
 	},

@@ -136,7 +136,7 @@ func (c crowd) measure(ctx context.Context, n node, p peers.Peer, d time.Duratio
 		return nil, err
 	}
 	f.warmUp(ctx)
-	meter := n.meter(p)
+	meter := meterOf(p, n)
 	before, err := meter.Read(ctx)
 	if err != nil {
 		return nil, err

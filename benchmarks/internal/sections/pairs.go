@@ -16,7 +16,7 @@ func pairs() Section {
 		Name:  "pairs",
 		Title: "Lock and unlock a free key",
 		About: "Each goroutine locks and unlocks a key of its own through one client that all share. " +
-			"rueidislock has a client of its own, which pipelines always: it is the same one in both tables.",
+			"rueidislock has a client of its own, which pipelines always: it is the same one in the first two tables.",
 		Metrics: []report.Metric{
 			{Key: "rate", Title: "pairs/s", Unit: report.Rate},
 			{Key: "client", Title: "client CPU a pair", Unit: report.Seconds},
@@ -28,19 +28,24 @@ func pairs() Section {
 			{Key: "failed", Title: "failed", Unit: report.Count},
 		},
 		prepare: func(tb testing.TB, plan Plan) []scenario {
-			n := start(tb)
+			one, masters := startNodes(tb, 1), startCluster(tb)
 			var cases []scenario
 			for _, client := range []struct {
-				group     string
-				pipelined bool
-			}{{"Plain client", false}, {"AutoPipeline client", true}} {
+				group string
+				kind  peers.Kind
+				nodes []node
+			}{
+				{"Plain client", peers.Plain, one},
+				{"AutoPipeline client", peers.AutoPipeline, one},
+				{"Cluster of three masters", peers.Cluster, masters},
+			} {
 				for _, goroutines := range []int{1, 16, 256} {
 					c := scenario{group: client.group, name: counted(goroutines, "goroutine")}
 					for _, p := range peers.All() {
-						target := n.target()
-						target.Pipelined = client.pipelined
+						target := client.nodes[0].target()
+						target.Client = client.kind
 						c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
-							return measurePairs(ctx, n, p, target, goroutines, plan.Duration)
+							return measurePairs(ctx, client.nodes, p, target, goroutines, plan.Duration)
 						}})
 					}
 					cases = append(cases, c)
@@ -51,9 +56,11 @@ func pairs() Section {
 	}
 }
 
-func measurePairs(ctx context.Context, n node, p peers.Peer, target peers.Target, goroutines int, d time.Duration) (report.Sample, error) {
-	if err := n.forget(ctx); err != nil {
-		return nil, err
+func measurePairs(ctx context.Context, nodes []node, p peers.Peer, target peers.Target, goroutines int, d time.Duration) (report.Sample, error) {
+	for _, n := range nodes {
+		if err := n.forget(ctx); err != nil {
+			return nil, err
+		}
 	}
 	locker, err := p.Open(target)
 	if err != nil {
@@ -61,7 +68,7 @@ func measurePairs(ctx context.Context, n node, p peers.Peer, target peers.Target
 	}
 	defer locker.Close()
 	t, err := loop{
-		locker: locker, goroutines: goroutines, duration: d, patience: 5 * time.Second, meter: n.meter(p),
+		locker: locker, goroutines: goroutines, duration: d, patience: 5 * time.Second, meter: meterOf(p, nodes...),
 	}.run(ctx)
 	if err != nil {
 		return nil, err

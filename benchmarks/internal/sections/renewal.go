@@ -69,7 +69,7 @@ func measureRenewal(ctx context.Context, n node, p peers.Peer, plan Plan) (repor
 		return nil, err
 	}
 	heap = heapInUse() - heap
-	meter := n.meter(p)
+	meter := meterOf(p, n)
 	before, err := meter.Read(ctx)
 	if err != nil {
 		return nil, err

@@ -138,11 +138,27 @@ func startNodes(tb testing.TB, count int) []node {
 	return nodes
 }
 
+// startCluster starts a Cluster, and returns its masters.
+func startCluster(tb testing.TB) []node {
+	tb.Helper()
+	var masters []node
+	for _, server := range redistest.StartCluster(tb) {
+		masters = append(masters, node{server, server.Client(tb)})
+	}
+	return masters
+}
+
 // target returns how to reach it.
 func (n node) target() peers.Target { return peers.Target{Addr: n.server.Addr()} }
 
-// meter returns a meter for p on n.
-func (n node) meter(p peers.Peer) *measure.Meter { return measure.NewMeter(n.admin, p.Direct) }
+// meterOf returns a meter for p on all of these together.
+func meterOf(p peers.Peer, nodes ...node) *measure.Meter {
+	var admins []*redis.Client
+	for _, n := range nodes {
+		admins = append(admins, n.admin)
+	}
+	return measure.NewMeter(p.Direct, admins...)
+}
 
 // forget deletes all keys, so that nobody pays for what others left.
 func (n node) forget(ctx context.Context) error { return n.admin.FlushAll(ctx).Err() }
