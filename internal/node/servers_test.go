@@ -297,6 +297,43 @@ func TestRedirectedCallTravelsAlone(t *testing.T) {
 	}
 }
 
+// TestRedirectedCallIsConfirmedByItsNewMaster: the first master no longer has the key, and go-redis learns
+// that from its answer.
+func TestRedirectedCallIsConfirmedByItsNewMaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var moved atomic.Bool
+		last := func() int {
+			if moved.Load() {
+				return 4000 // below the slot of the key
+			}
+			return half
+		}
+		n := sharedAt(t, last, func(addr string) fake {
+			return partly(func(words []string) error {
+				if addr == firstMaster && moved.Load() && words[0] == "eval" {
+					return answer("MOVED 5061 " + secondMaster)
+				}
+				return nil
+			})
+		})
+		n = NewSlow(n.client)
+		confirmed := func() *Call {
+			c := within(waits(on(onFirst)), 5*time.Second)
+			c.Key = onFirst
+			return c
+		}
+		require.NoError(t, do(n.Of(onFirst), confirmed()).Err)
+		first := n.Of(onFirst)
+		moved.Store(true)
+		got := do(first, confirmed())
+		require.NoError(t, got.Err)
+		require.Equal(t, &Reply{Value: "OK"}, got.Then)
+		time.Sleep(time.Second) // go-redis may reload its slots in the background
+		require.NotSame(t, first, n.Of(onFirst))
+		require.True(t, idle(first) && idle(n))
+	})
+}
+
 // TestRedirectedCallMayHaveBeenCarriedOut: a hook lets it go on though it was interrupted, as a fake does.
 // The reply of the other master is lost.
 func TestRedirectedCallMayHaveBeenCarriedOut(t *testing.T) {
