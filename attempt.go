@@ -73,8 +73,7 @@ type grant struct {
 func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
 	a.acquire = params{
-		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, ttlMS: r.cfg.askedMS,
-		cfg: r.cfg,
+		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, cfg: r.cfg,
 	}
 	a.id.abandoned, a.lease.attempt = &a.nobodyWaits, a
 	a.lease.core.Config, a.lease.core.Passable = &r.cfg.lease, w != nil && w.machine.Passes > 0
@@ -86,14 +85,15 @@ func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) {
 	a.request.attempts++
 	start := clock.Now()
-	got, abandoned := a.engine.run(ctx, toAcquire, &a.acquire, func(got reply) {
-		a.answered(got)
-		if mayBeThere(got, got.err) {
-			a.undo(ctx, got.err)
-		}
-	})
-	if abandoned {
+	got, late := a.engine.run(ctx, toAcquire, &a.acquire)
+	if late != nil {
 		a.nobodyWaits.Store(true)
+		late.then(func(got reply) {
+			a.answered(got)
+			if mayBeThere(got, got.err) {
+				a.undo(ctx, got.err)
+			}
+		})
 		return nil, false, got.err
 	}
 	a.answered(got)

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,18 +186,22 @@ func (a *answer) hear(got reply) {
 	}
 }
 
-// run runs an operation, and waits for its reply or for the end of ctx. If ctx ends first, abandoned
-// is true, the operation goes on, and late gets the reply in another goroutine.
-func (e *engine) run(ctx context.Context, op op, p *params, late func(reply)) (got reply, abandoned bool) {
+// then calls do with the reply, in a goroutine that ends with the operation.
+func (a *answer) then(do func(reply)) {
+	go func() { <-a.came; do(a.reply) }()
+}
+
+// run runs an operation, and waits for its reply or for the end of ctx. If ctx ends first, the
+// operation goes on, and late is where its reply arrives. Otherwise late is nil.
+func (e *engine) run(ctx context.Context, op op, p *params) (got reply, late *answer) {
 	start, a := clock.Now(), &answer{came: make(chan struct{})}
 	e.strategy.do(ctx, op, p, a)
 	select {
 	case <-a.came:
-		return a.reply, false
+		return a.reply, nil
 	case <-ctx.Done():
+		return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, a
 	}
-	go func() { <-a.came; late(a.reply) }() // ends with the operation
-	return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, true
 }
 
 // try makes an attempt. If it split the votes of a quorum, try repeats it within the op timeout. So
@@ -230,7 +233,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	a := e.newAttempt(r, nil, token)
 	a.lease.core.Reveal()
 	start := clock.Now()
-	got, _ := e.run(ctx, toAdopt, &a.acquire, ignored)
+	got, _ := e.run(ctx, toAdopt, &a.acquire)
 	if got.err != nil {
 		return nil, got.err
 	}
@@ -246,7 +249,10 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if got.err != nil {
 		return Status{}, wrap("inspect", key, got.err)
 	}
-	st := cmp.Or(got.status, &Status{})
+	var st Status
+	if got.seen != nil {
+		st = got.seen.status
+	}
 	token := string(st.Token)
 	st.Owner, st.Since = wire.Owner(token), wire.MadeAt(token)
 	if st.Kept = wire.IsKeeper(token); st.Kept {
@@ -255,12 +261,12 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if st.Held {
 		st.Holders = max(st.Holders, 1)
 	}
-	return *st, nil
+	return st, nil
 }
 
 func (e *engine) inspect(ctx context.Context, r *request) reply {
 	id := e.identity(r, "")
-	got, _ := e.run(ctx, toInspect, &params{identity: &id, timeout: r.cfg.timeout()}, ignored)
+	got, _ := e.run(ctx, toInspect, &params{identity: &id, timeout: r.cfg.timeout()})
 	return got
 }
 
@@ -271,16 +277,16 @@ func (e *engine) forget(ctx context.Context, key string) error {
 		return err
 	}
 	got := e.inspect(ctx, r)
-	if got.err != nil || got.status == nil || !wire.IsKeeper(string(got.status.Token)) {
+	if got.err != nil || got.seen == nil || !wire.IsKeeper(string(got.seen.status.Token)) {
 		return got.err
 	}
-	kept := got.kept
+	kept := got.seen.kept
 	if kept == nil {
-		kept = []string{string(got.status.Token)}
+		kept = []string{string(got.seen.status.Token)}
 	}
 	for _, value := range kept {
 		id := e.identity(r, value)
-		done, _ := e.run(ctx, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: clock.MonoNow()}, ignored)
+		done, _ := e.run(ctx, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: clock.MonoNow()})
 		if done.err != nil && !errors.Is(done.err, ErrLost) { // else it has ended since
 			return done.err
 		}
@@ -302,5 +308,3 @@ func (r *request) event(e *engine, attempts int, err error) Event {
 		Attempts: attempts, Elapsed: clock.Now().Since(r.started),
 	}
 }
-
-func ignored(reply) {}

@@ -273,9 +273,10 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration)
 	x.Extension = l.core.Send(ttl, clock.Now())
 	x.fence, x.ms, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
 	l.mu.Unlock()
-	x.ttl, x.ttlMS, x.timeout = x.TTL, x.TTL.Milliseconds(), x.Timeout
-	got, abandoned := l.attempt.engine.run(ctx, toExtend, &x.params, func(got reply) { _ = l.extensionDone(x, got.err) })
-	if abandoned {
+	x.ttl, x.timeout = x.TTL, x.Timeout
+	got, late := l.attempt.engine.run(ctx, toExtend, &x.params)
+	if late != nil {
+		late.then(func(got reply) { _ = l.extensionDone(x, got.err) })
 		return got.err
 	}
 	return l.extensionDone(x, got.err)

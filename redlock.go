@@ -112,16 +112,16 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read parse) {
 	p := o.params
 	switch e.Step {
 	case quorum.Acquire:
-		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
+		c = node.Eval(quorumScripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlWord())
 		c.AppendLatest()
 		c.Append(o.r.id)
 		return c, readAcquire
 	case quorum.Mint:
-		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, "mint"), readExtend
+		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), "mint"), readExtend
 	case quorum.Raise:
-		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, e.Fence), readExtend
+		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), e.Fence), readExtend
 	case quorum.Extend, quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS, p.restore.fence/wire.FencesOfTick)
+		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), p.restore.fence/wire.FencesOfTick)
 		if e.Step == quorum.Restore {
 			c.Append(p.restore.ms)
 			c.AppendLatest()
@@ -146,7 +146,7 @@ func readVoteOfRelease(r node.Reply) reply {
 func readHolder(r node.Reply) reply {
 	got := readInspect(r)
 	if got.err == nil {
-		got.holder, got.left = string(got.status.Token), got.status.TTL
+		got.holder, got.left = string(got.seen.status.Token), got.seen.status.TTL
 	}
 	return got
 }
@@ -260,7 +260,7 @@ func (o *quorumOp) reply() reply {
 	holder, nodes := o.Holder()
 	switch agreed := nodes >= o.r.quorum; {
 	case o.op == toInspect && got.err == nil && agreed:
-		got.status = &Status{Held: true, Token: Token(holder), TTL: o.Left()}
+		got.seen = &inspection{status: Status{Held: true, Token: Token(holder), TTL: o.Left()}}
 	case o.op == toAcquire && got.err != nil:
 		got.holder, got.left, got.split = holder, o.Left(), o.Result == quorum.Refused && !agreed
 	}

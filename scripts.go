@@ -159,16 +159,15 @@ func readInspect(r node.Reply) reply {
 		return reply{err: oddReply(r.Value)}
 	}
 	left := n[0]
-	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1])}
+	holding, kept := readMembers(members)
+	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1]), Holding: holding}
 	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, Token(token), clock.Milliseconds(left)
 		if left < 0 {
 			st.TTL = -1
 		}
 	}
-	got := reply{status: &st}
-	st.Holding, got.kept = readMembers(members)
-	return got
+	return reply{seen: &inspection{st, kept}}
 }
 
 // readMembers reads the tokens of a semaphore, each followed by what is left in ms: those that hold a

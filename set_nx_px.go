@@ -106,7 +106,7 @@ func (s *setNXPX) wordsOf(prefix, name string) words {
 func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 	switch op {
 	case toAcquire:
-		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlMS)
+		c := node.Eval(s.scripts.acquire, 3, p.at.key, p.at.fences, p.at.others, &p.token, p.ttlWord())
 		if s.limit > 0 {
 			c.Append(p.cfg.limitWord)
 		}
@@ -124,9 +124,9 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 		}
 		return c, readAcquire
 	case toExtend:
-		return node.Eval(s.scripts.extend, 1, p.at.key, &p.token, p.ttlMS), readExtend
+		return node.Eval(s.scripts.extend, 1, p.at.key, &p.token, p.ttlWord()), readExtend
 	case toAdopt:
-		return node.Eval(s.scripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlMS), readExtend
+		return node.Eval(s.scripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord()), readExtend
 	case toRelease:
 		return s.releaseCall(p)
 	}

@@ -106,10 +106,7 @@ type identity struct {
 type params struct {
 	*identity
 	timeout time.Duration // of one command on one node
-
-	// To acquire, extend or adopt.
-	ttl   time.Duration
-	ttlMS any // ttl in ms, as a word: see words
+	ttl     time.Duration // to acquire, extend or adopt
 
 	*queueing            // to acquire or release; nil: it leaves the queue alone
 	cfg       *config    // to acquire or adopt
@@ -119,6 +116,14 @@ type params struct {
 	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
 	stays bool          // keep others out beside the permit of the token, which is not given back
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
+}
+
+// ttlWord returns the TTL in ms as a word of a command.
+func (p *params) ttlWord() any {
+	if p.cfg != nil {
+		return p.cfg.askedMS // made once, for all calls
+	}
+	return p.ttl.Milliseconds()
 }
 
 // queueing is what an operation does with the queue. Empty fields do not count.
@@ -144,29 +149,32 @@ type restoring struct {
 // A hearer hears the reply to an operation. It must not block.
 type hearer interface{ hear(got reply) }
 
-// A reply is the outcome of an operation.
+// A reply is the outcome of an operation. Each waits in an answer, so it is small.
 type reply struct {
 	err  error
-	tick uint64 // of the fences: of acquire and adopt, or of the lock that a release handed to next; 0: none
+	tick uint64      // of the fences: of acquire and adopt, or of the lock that a release handed to next; 0: none
+	at   clock.Redis // when it was carried out, of acquire with an entry and of release with next; 0: unknown
 
-	// Of acquire.
-	resent       bool          // an earlier send may be carried out until the timeout has passed, even after a refusal
-	recheckAfter time.Duration // check again after this time, even without renewal; 0: never
-	split        bool          // refused though no answer shows an owner: several have attempted at once
-	newEntry     bool          // the entry was not in the queue: if it should have been, it has lost its turn
+	recheckAfter time.Duration // of acquire: check again after this time, even without renewal; 0: never
 
 	// Of a refusal.
 	left   time.Duration // what is left of the holder's lease; 0: unknown
 	holder string        // the token that has the key; empty: unknown
 	first  bool          // the entry is the first in the queue
 
-	at clock.Redis // when it was carried out, of acquire with an entry and of release with next; 0: unknown
+	// Of acquire.
+	resent   bool // an earlier send may be carried out until the timeout has passed, even after a refusal
+	split    bool // refused though no answer shows an owner: several have attempted at once
+	newEntry bool // the entry was not in the queue: if it should have been, it has lost its turn
 
-	// Of release.
-	contended bool // others asked for the lock meanwhile and were not handed it
+	contended bool // of release: others asked for the lock meanwhile and were not handed it
 
-	// Of inspect.
-	status *Status
+	seen *inspection // of inspect; nil: nobody holds the key
+}
+
+// An inspection is what inspect has read.
+type inspection struct {
+	status Status
 	kept   []string // values that keep permits, if the key can have several holders
 }
 
