@@ -203,7 +203,7 @@ func (a *attempt) hear(got reply) {
 	// Those whose wait ends with the error report it themselves. Of the others, the first does.
 	if head := w.machine.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
 		attempts := head.Of.attempts + w.machine.News(head).Attempts
-		if hook, trouble := a.engine.troubleOf(head.Of, attempts, got.err); hook != nil {
+		if hook, trouble := a.engine.troubleOf(&head.Of.request, attempts, got.err); hook != nil {
 			ctx := head.Of.ctx
 			report = func() { go hook(ctx, trouble) } // ends with the hook
 		}

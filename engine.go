@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/wire"
 )
@@ -91,26 +90,16 @@ type request struct {
 	cfg      *config
 	started  clock.Instant
 	attempts int // by this process, while the call lasts. Those of its line are added when it leaves the line
-
-	// Of a call that waits in line. lines.mu guards them.
-	caller  line.Caller[*request]
-	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
-	refusal error           // of an attempt that the call made before it joined; nil: there was none
-	news    refusals        // has the newest refusal to report; nil: there is no hook
-	told    bool            // it knows of a refusal. Only the call uses this
-	over    chan struct{}   // closed when it has a lock, or err
-	lock    *Lock
-	err     error
 }
 
-// request checks the arguments of a call before anything is sent.
-func (e *engine) request(ctx context.Context, key string, opts []Option) (r *request, err error) {
-	r = &request{names: names{key: key}, cfg: e.cfg, started: clock.Now()}
+// check fills r with the arguments of a call, and checks them before anything is sent.
+func (e *engine) check(ctx context.Context, r *request, key string, opts []Option) (err error) {
+	*r = request{names: names{key: key}, cfg: e.cfg, started: clock.Now()}
 	switch {
 	case ctx == nil:
-		return r, invalid("ctx is nil")
+		return invalid("ctx is nil")
 	case key == "":
-		return r, invalid("key is empty")
+		return invalid("key is empty")
 	case len(opts) > 0:
 		r.cfg, err = configured(e.strategy, *e.cfg, opts)
 	}
@@ -120,7 +109,7 @@ func (e *engine) request(ctx context.Context, key string, opts []Option) (r *req
 	if err == nil && ctx.Err() != nil {
 		err = &node.NotDone{Err: ctxError(ctx)}
 	}
-	return r, err
+	return err
 }
 
 // newToken returns a fresh token. A writer's token has a mark.
@@ -141,26 +130,29 @@ func (e *engine) identity(r *request, token string) identity {
 }
 
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	return e.call(ctx, "try lock", key, opts, e.try)
+	return e.call(ctx, "try lock", new(request), key, opts, e.try)
 }
 
 func (e *engine) Lock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
-	return e.call(ctx, "lock", key, opts, e.lock)
+	w := new(waiter)
+	return e.call(ctx, "lock", &w.request, key, opts, func(ctx context.Context, _ *request) (*Lock, error) {
+		return e.lock(ctx, w)
+	})
 }
 
 // Adopt proves the token by extending the lock.
 func (e *engine) Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error) {
-	return e.call(ctx, "adopt", key, opts, func(ctx context.Context, r *request) (*Lock, error) {
+	return e.call(ctx, "adopt", new(request), key, opts, func(ctx context.Context, r *request) (*Lock, error) {
 		return e.adopt(ctx, r, string(token))
 	})
 }
 
 // call makes a call, and calls Hooks.Acquired or Hooks.Trouble. A hook that panics leaves no lock.
 func (e *engine) call(
-	ctx context.Context, op, key string, opts []Option, do func(context.Context, *request) (*Lock, error),
+	ctx context.Context, op string, r *request, key string, opts []Option,
+	do func(context.Context, *request) (*Lock, error),
 ) (*Lock, error) {
-	r, err := e.request(ctx, key, opts)
-	if err != nil {
+	if err := e.check(ctx, r, key, opts); err != nil {
 		return nil, wrap(op, key, err)
 	}
 	lock, err := do(ctx, r)
@@ -241,8 +233,8 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 }
 
 func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
-	r, err := e.request(ctx, key, nil)
-	if err != nil {
+	r := new(request)
+	if err := e.check(ctx, r, key, nil); err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
 	got := e.inspect(ctx, r)
@@ -272,8 +264,8 @@ func (e *engine) inspect(ctx context.Context, r *request) reply {
 
 // forget ends the min hold that an inspection shows, and no later one.
 func (e *engine) forget(ctx context.Context, key string) error {
-	r, err := e.request(ctx, key, nil)
-	if err != nil {
+	r := new(request)
+	if err := e.check(ctx, r, key, nil); err != nil {
 		return err
 	}
 	got := e.inspect(ctx, r)

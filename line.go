@@ -16,7 +16,7 @@ import (
 // A keyLine has callers of one Locker that wait for one key. Its Machine decides, see internal/line:
 // it takes events under the mutex, and its effects are carried out after unlocking.
 type keyLine struct {
-	machine line.Machine[*request, *attempt]
+	machine line.Machine[*waiter, *attempt]
 	engine  *engine
 	request *request // of the first caller. All have its key, its place in Redis and its options
 
@@ -32,7 +32,7 @@ const queuesFor = time.Second
 
 // An effect is what a Machine wants done. Most events have few.
 type (
-	effect  = line.Effect[*request, *attempt]
+	effect  = line.Effect[*waiter, *attempt]
 	effects [4]effect
 )
 
@@ -189,9 +189,9 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Serve:
 		r := x.Caller.Of
 		if w.machine.Together && x.Pass > 0 {
-			r.serve(a.lease.seat(r.ctx, r, m.now), nil, x.Attempts)
+			r.serve(a.lease.seat(r.ctx, &r.request, m.now), nil, x.Attempts)
 		} else {
-			r.serve(a.lease.serve(r.ctx, r, m.now, x.Pass), nil, x.Attempts)
+			r.serve(a.lease.serve(r.ctx, &r.request, m.now, x.Pass), nil, x.Attempts)
 		}
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)

@@ -184,7 +184,7 @@ func (m *migration) check(ctx context.Context, key string, opts []Option) error 
 		return invalid("WithKeyPrefix(%q): a call would give both Lockers of a migration one prefix", cfg.prefix)
 	}
 	for _, side := range enginesOf(m) { // a side that hides its engines refuses a call itself
-		if _, err := side.request(ctx, key, opts); err != nil {
+		if err := side.check(ctx, new(request), key, opts); err != nil {
 			return err
 		}
 	}

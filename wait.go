@@ -35,6 +35,19 @@ func (c refusals) replace(n news) {
 	}
 }
 
+// A waiter is a call that waits in line. lines.mu guards what it adds to its request.
+type waiter struct {
+	request
+	caller  line.Caller[*waiter]
+	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
+	refusal error           // of an attempt that the call made before it joined; nil: there was none
+	news    refusals        // has the newest refusal to report; nil: there is no hook
+	told    bool            // it knows of a refusal. Only the call uses this
+	over    chan struct{}   // closed when it has a lock, or err
+	lock    *Lock
+	err     error
+}
+
 // bounded returns a child of ctx that ends when the call has waited for as long as it may.
 func (cfg *config) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	began := cfg.waitBegan
@@ -45,8 +58,8 @@ func (cfg *config) bounded(ctx context.Context) (context.Context, context.Cancel
 }
 
 // lock waits in line for the key of r.
-func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
-	if err := e.refuseOwnWait(ctx, r); err != nil {
+func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
+	if err := e.refuseOwnWait(ctx, &r.request); err != nil {
 		return nil, err
 	}
 	if r.cfg.maxWait > 0 {
@@ -57,11 +70,11 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 		}
 		ctx = waiting
 	}
-	if lock := e.joinReaders(ctx, r); lock != nil {
+	if lock := e.joinReaders(ctx, &r.request); lock != nil {
 		return lock, nil
 	}
-	if e.triesAlone(r) {
-		lock, err := e.try(ctx, r)
+	if e.triesAlone(&r.request) {
+		lock, err := e.try(ctx, &r.request)
 		m := e.enter(clock.Now())
 		e.observeLocked(&m, m.now.Since(r.started), err)
 		e.lines.mu.Unlock()
@@ -89,7 +102,7 @@ func (e *engine) lock(ctx context.Context, r *request) (*Lock, error) {
 
 // report calls a hook of a call that waits: Waiting for the first refusal, Moved for later ones. If
 // the hook panics, the call leaves its line.
-func (e *engine) report(ctx context.Context, w *keyLine, r *request, n news) {
+func (e *engine) report(ctx context.Context, w *keyLine, r *waiter, n news) {
 	hook := r.cfg.hooks.Moved
 	if !r.told {
 		r.told, hook = true, r.cfg.hooks.Waiting
@@ -141,7 +154,7 @@ func (e *engine) lineLocked(r *request) *keyLine {
 }
 
 // join adds r to the line of its key.
-func (e *engine) join(ctx context.Context, r *request) *keyLine {
+func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 	r.ctx, r.over = ctx, make(chan struct{})
 	c := &r.caller
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
@@ -159,7 +172,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 		now = clock.Now()
 	}
 	m := e.enter(now)
-	w := e.lineLocked(r)
+	w := e.lineLocked(&r.request)
 	w.factsLocked(&m)
 	var room effects
 	w.finish(&m, w.machine.Join(m.Facts, c, room[:0]))
@@ -167,7 +180,7 @@ func (e *engine) join(ctx context.Context, r *request) *keyLine {
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
-func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, error) {
+func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error) {
 	m := e.enter(clock.Now())
 	n := w.machine.News(&r.caller)
 	var mine *attempt // has the key
@@ -202,7 +215,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *request) (*Lock, erro
 }
 
 // serve ends the wait of r, which has left the line.
-func (r *request) serve(lock *Lock, err error, attempts int) {
+func (r *waiter) serve(lock *Lock, err error, attempts int) {
 	r.attempts += attempts
 	r.lock, r.err = lock, err
 	close(r.over)
@@ -210,7 +223,7 @@ func (r *request) serve(lock *Lock, err error, attempts int) {
 
 // take returns how the wait of r has ended. The lease of the lock knows r, and must not keep its
 // handle or its ctx alive.
-func (r *request) take() (lock *Lock, err error) {
+func (r *waiter) take() (lock *Lock, err error) {
 	lock, r.lock, r.ctx = r.lock, nil, nil
 	return lock, r.err
 }

@@ -71,8 +71,7 @@ const over = -1
 
 // times says when the node looks at a call, and why.
 type times struct {
-	at          int // its index in deadlines, or over
-	due         clock.Mono
+	at          int        // its index in deadlines, or over
 	ready       clock.Mono // when it may be sent
 	deadline    clock.Mono // when it ends
 	limit       clock.Mono // until then it may create something, see AppendLatest

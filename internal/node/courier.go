@@ -127,7 +127,9 @@ func (n *Node) loadLocked() *batch {
 		return nil
 	}
 	b := &batch{Context: context.Background(), done: make(chan struct{})}
-	b.items = b.only[:0]
+	if b.items = b.only[:0]; n.mail.length() > 1 && n.together > 1 {
+		b.items = make([]item, 0, min(n.mail.length(), n.together))
+	}
 	now, words := clock.MonoNow(), 0
 	for c := n.mail.first(); c != nil && len(b.items) < n.together; c = n.mail.first() {
 		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].call.Then != nil) {

@@ -50,22 +50,22 @@ func TestFirstCallIsDueFirst(t *testing.T) {
 	defer d.timer.Stop()
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it repeats
 	for range 10_000 {
-		n := len(d.calls)
+		n := len(d.looks)
 		switch step := random.IntN(4); {
 		case n == 0, n < 100 && step < 2:
 			d.add(&Call{times: times{deadline: ms(random.IntN(1000))}}, 0)
 		case step == 2:
-			c := d.calls[random.IntN(n)]
+			c := d.looks[random.IntN(n)].call
 			c.deadline = ms(random.IntN(1000))
 			d.again(c, 0)
 		default:
-			c := d.calls[random.IntN(n)]
+			c := d.looks[random.IntN(n)].call
 			d.end(c)
 			require.Equal(t, over, c.at)
 		}
-		for i, c := range d.calls {
-			if i != c.at || c.due < d.calls[0].due {
-				t.Fatal(i, c.at, c.due, d.calls[0].due)
+		for i, l := range d.looks {
+			if i != l.call.at || l.due < d.looks[0].due {
+				t.Fatal(i, l.call.at, l.due, d.looks[0].due)
 			}
 		}
 	}

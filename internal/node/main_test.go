@@ -250,7 +250,7 @@ func requireIdle(t *testing.T, n *Node) {
 func idle(n *Node) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.busy == 0 && n.writtenOff == 0 && n.mail.first() == nil && len(n.calls) == 0 && n.ended.first == nil
+	return n.busy == 0 && n.writtenOff == 0 && n.mail.first() == nil && len(n.looks) == 0 && n.ended.first == nil
 }
 
 // requireOK checks that a call succeeded. resent says whether an earlier send may have been carried

@@ -302,8 +302,8 @@ func (n *Node) fire() {
 	defer n.unlock()
 	now := clock.MonoNow()
 	n.fires = 0
-	for len(n.calls) > 0 && n.calls[0].due <= now {
-		c := n.calls[0]
+	for len(n.looks) > 0 && n.looks[0].due <= now {
+		c := n.looks[0].call
 		if c.deadline <= now {
 			n.timeOutLocked(c, now)
 			continue
@@ -325,8 +325,8 @@ func (n *Node) fire() {
 		n.again(c, now)
 	}
 	n.startLocked() // calls may have waited for others long enough
-	if len(n.calls) > 0 {
-		n.fireBy(n.calls[0].due, now)
+	if len(n.looks) > 0 {
+		n.fireBy(n.looks[0].due, now)
 	}
 	n.roundLocked(now)
 }

@@ -1,7 +1,10 @@
 package node
 
 // A queue is a doubly linked list of calls, so that a call that ends leaves it at once.
-type queue struct{ first, last *Call }
+type queue struct {
+	first, last *Call
+	length      int
+}
 
 // links are the place of a call in a queue.
 type links struct {
@@ -18,6 +21,7 @@ func (q *queue) put(c *Call) {
 		q.last.next = c
 	}
 	q.last = c
+	q.length++
 }
 
 // leave takes c out of its queue, if it is in one.
@@ -36,6 +40,7 @@ func (c *Call) leave() {
 	} else {
 		c.next.prev = c.prev
 	}
+	q.length--
 	c.links = links{}
 }
 
@@ -64,6 +69,14 @@ func (c *Call) rank() int {
 		return failedAsks
 	}
 	return failedKeeps
+}
+
+// length returns how many calls there are.
+func (q *queues) length() (n int) {
+	for i := range q {
+		n += q[i].length
+	}
+	return n
 }
 
 // first returns the call that goes first, or nil.

@@ -35,7 +35,7 @@ func TestRepeatsAreBounded(t *testing.T) {
 		}
 		time.Sleep(30 * time.Second)
 		n.mu.Lock()
-		require.Len(t, n.calls, calls)
+		require.Len(t, n.looks, calls)
 		n.mu.Unlock()
 		well.Store(true)
 		time.Sleep(3 * lastPause)
