@@ -83,9 +83,11 @@ func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
 // make makes a single attempt for a call. If the outcome is unknown, or ctx ends first, the token
 // is released.
 func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) {
-	a.request.attempts++
-	start := clock.Now()
-	got, late := a.engine.run(ctx, toAcquire, &a.acquire)
+	start := a.request.started
+	if a.request.attempts++; a.request.attempts > 1 {
+		start = clock.Now()
+	}
+	got, late := a.engine.run(ctx, start.Mono, toAcquire, &a.acquire)
 	if late != nil {
 		a.nobodyWaits.Store(true)
 		late.then(func(got reply) {

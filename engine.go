@@ -183,16 +183,16 @@ func (a *answer) then(do func(reply)) {
 	go func() { <-a.came; do(a.reply) }()
 }
 
-// run runs an operation, and waits for its reply or for the end of ctx. If ctx ends first, the
-// operation goes on, and late is where its reply arrives. Otherwise late is nil.
-func (e *engine) run(ctx context.Context, op op, p *params) (got reply, late *answer) {
-	start, a := clock.Now(), &answer{came: make(chan struct{})}
+// run runs an operation that begins now, and waits for its reply or for the end of ctx. If ctx ends
+// first, the operation goes on, and late is where its reply arrives. Otherwise late is nil.
+func (e *engine) run(ctx context.Context, now clock.Mono, op op, p *params) (got reply, late *answer) {
+	a := &answer{came: make(chan struct{})}
 	e.strategy.do(ctx, op, p, a)
 	select {
 	case <-a.came:
 		return a.reply, nil
 	case <-ctx.Done():
-		return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.Now().Since(start))}}, a
+		return reply{err: &gaveUp{ctxError(ctx), e.strategy.trouble(op, p, clock.MonoNow().Sub(now))}}, a
 	}
 }
 
@@ -204,9 +204,11 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
 		lock, split, err := e.newAttempt(r, nil, e.newToken(r.cfg)).make(ctx)
-		within := r.cfg.timeout() - clock.Now().Since(r.started)
-		if !split || within < pause || !sleep(ctx, rand.N(pause)) {
+		if !split {
 			return lock, err
+		}
+		if within := r.cfg.timeout() - clock.Now().Since(r.started); within < pause || !sleep(ctx, rand.N(pause)) {
+			return nil, err
 		}
 	}
 }
@@ -225,7 +227,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	a := e.newAttempt(r, nil, token)
 	a.lease.core.Reveal()
 	start := clock.Now()
-	got, _ := e.run(ctx, toAdopt, &a.acquire)
+	got, _ := e.run(ctx, start.Mono, toAdopt, &a.acquire)
 	if got.err != nil {
 		return nil, got.err
 	}
@@ -258,7 +260,7 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 
 func (e *engine) inspect(ctx context.Context, r *request) reply {
 	id := e.identity(r, "")
-	got, _ := e.run(ctx, toInspect, &params{identity: &id, timeout: r.cfg.timeout()})
+	got, _ := e.run(ctx, r.started.Mono, toInspect, &params{identity: &id, timeout: r.cfg.timeout()})
 	return got
 }
 
@@ -277,8 +279,8 @@ func (e *engine) forget(ctx context.Context, key string) error {
 		kept = []string{string(got.seen.status.Token)}
 	}
 	for _, value := range kept {
-		id := e.identity(r, value)
-		done, _ := e.run(ctx, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: clock.MonoNow()})
+		id, now := e.identity(r, value), clock.MonoNow()
+		done, _ := e.run(ctx, now, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: now})
 		if done.err != nil && !errors.Is(done.err, ErrLost) { // else it has ended since
 			return done.err
 		}

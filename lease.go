@@ -274,7 +274,7 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration)
 	x.fence, x.ms, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
 	l.mu.Unlock()
 	x.ttl, x.timeout = x.TTL, x.Timeout
-	got, late := l.attempt.engine.run(ctx, toExtend, &x.params)
+	got, late := l.attempt.engine.run(ctx, x.Start.Mono, toExtend, &x.params)
 	if late != nil {
 		late.then(func(got reply) { _ = l.extensionDone(x, got.err) })
 		return got.err
