@@ -258,9 +258,9 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	case ctx.Err() != nil:
 		return wrap("extend", k.Key(), ctxError(ctx))
 	}
-	ttl = min(ttl, clock.Longest).Truncate(time.Millisecond)
+	lasts := min(ttl, clock.Longest).Truncate(time.Millisecond)
 	for side := k; side != nil; side = side.from {
-		if grace := side.current().lease.core.Grace; grace > 0 && clock.Validity(ttl, grace) <= 0 {
+		if grace := side.current().lease.core.Grace; grace > 0 && clock.Validity(lasts, grace) <= 0 {
 			return wrap("extend", k.Key(), invalid("Extend(%v): WithGrace(%v) leaves nothing of it", ttl, grace))
 		}
 	}
@@ -269,7 +269,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.Key(), k.current().extend(ctx, ttl))
+	return wrap("extend", k.Key(), k.current().extend(ctx, lasts))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]

@@ -77,7 +77,7 @@ func (cfg config) with(opts []Option) (config, error) {
 			return cfg, err
 		}
 	}
-	if cfg.maxHold > 0 && cfg.minHold > cfg.maxHold {
+	if cfg.maxHold > 0 && min(cfg.minHold, clock.Longest) > cfg.maxHold {
 		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
 	if cfg.lead {
@@ -88,13 +88,14 @@ func (cfg config) with(opts []Option) (config, error) {
 
 // derive computes what follows from the settings.
 func (cfg *config) derive() {
-	cfg.asked = max(cfg.ttl, (cfg.minHold + time.Millisecond - 1).Truncate(time.Millisecond))
+	minHold := min(cfg.minHold, clock.Longest)
+	cfg.asked = max(cfg.ttl, (minHold + time.Millisecond - 1).Truncate(time.Millisecond))
 	if cfg.maxHold > 0 {
 		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.grace))
 	}
 	cfg.askedMS, cfg.limitWord = cfg.asked.Milliseconds(), cfg.limit
 	cfg.lease = core.Config{
-		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: cfg.minHold, Timeout: cfg.timeout(),
+		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: minHold, Timeout: cfg.timeout(),
 		Grace: cfg.grace, Renews: cfg.renew,
 	}
 }
@@ -102,7 +103,7 @@ func (cfg *config) derive() {
 // checkGrace refuses a grace that leaves nothing of the TTL, which the strategy may have rounded.
 func (cfg *config) checkGrace() error {
 	if clock.Validity(cfg.ttl, cfg.grace) <= 0 {
-		return invalid("WithGrace(%v): leaves nothing of WithTTL(%v)", cfg.grace, cfg.ttl)
+		return invalid("WithGrace(%v): leaves nothing of a TTL of %v", cfg.grace, cfg.ttl)
 	}
 	return nil
 }
@@ -181,7 +182,7 @@ func WithMinHold(d time.Duration) Option {
 		if d < time.Millisecond {
 			return invalid("WithMinHold(%v): below 1ms", d)
 		}
-		cfg.minHold = min(d, clock.Longest)
+		cfg.minHold = d
 		return nil
 	}
 }
@@ -218,7 +219,7 @@ func WithMaxWait(d time.Duration) Option {
 		if d <= 0 {
 			return invalid("WithMaxWait(%v): not positive", d)
 		}
-		cfg.maxWait = min(d, clock.Longest)
+		cfg.maxWait = d
 		return nil
 	}
 }
@@ -299,7 +300,7 @@ func WithGrace(d time.Duration) Option {
 		if d < 0 {
 			return invalid("WithGrace(%v): negative", d)
 		}
-		cfg.grace = min(d, clock.Longest)
+		cfg.grace = d
 		return nil
 	}
 }

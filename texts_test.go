@@ -84,6 +84,11 @@ func TestTexts(t *testing.T) {
 	_, slowReplicas := NewSemaphore(client, 2, WithReplicas(1, 5*time.Second))
 	_, briefLease := NewSemaphore(client, 2, WithReplicas(1, time.Second), WithTTL(time.Second))
 	_, noToken := l.Adopt(ctx, "k", "")
+	graceful, err := l.TryLock(ctx, "k", WithGrace(time.Second))
+	require.NoError(t, err)
+	brief := graceful.Extend(ctx, 1500*time.Microsecond)
+	require.NoError(t, graceful.Unlock(ctx))
+	_, legacyHold := NewLegacySetNX(client, WithMinHold(math.MaxInt64))
 	lock, err := l.TryLock(ctx, "k")
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(nil)) //nolint:staticcheck // a caller may pass nil
@@ -135,6 +140,9 @@ func TestTexts(t *testing.T) {
 		{"max wait", try(WithMaxWait(0))},
 		{"grace", try(WithGrace(-time.Second))},
 		{"grace, nothing left", try(WithTTL(2*time.Second), WithGrace(2*time.Second))},
+		{"grace, nothing left of the longest TTL", try(WithTTL(math.MaxInt64), WithGrace(math.MaxInt64))},
+		{"min hold, longer than the max hold", try(WithMinHold(math.MaxInt64), WithMaxHold(time.Hour))},
+		{"min hold of LegacySetNX", legacyHold},
 		{"owner on two lines", try(WithOwner("a\nb"))},
 		{"owner that is no text", try(WithOwner("\xff"))},
 		{"owner too long", try(WithOwner(strings.Repeat("x", 201)))},
@@ -168,6 +176,7 @@ func TestTexts(t *testing.T) {
 		{"one place", same},
 		{"no token", noToken},
 		{"extension", lock.Extend(ctx, 0)},
+		{"extension, nothing left of it", brief},
 		{"extension without ctx", lock.Extend(nil, time.Second)}, //nolint:staticcheck // a caller may pass nil
 		{"do without a Locker", Do(ctx, nil, "k", func(context.Context, *Lock) error { return nil })},
 		{"do nothing", Do(ctx, l, "k", nil)},
@@ -177,6 +186,7 @@ func TestTexts(t *testing.T) {
 		{"try to do all without keys", TryDoAll(ctx, l, nil, nothing)},
 		{"lost before all were acquired", firstEnd("do all", []*Lock{lock})},
 		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
+		{"lead, max wait", Lead(ctx, l, "k", func(context.Context, *Lock) error { return nil }, WithMaxWait(math.MaxInt64))},
 		{"a line break", wrap("lock", "two\nlines", errors.New("one\ntwo"))},
 	} {
 		require.Error(t, c.err, c.what)
@@ -223,7 +233,10 @@ op timeout: redlatch: try lock "k": invalid argument: WithOpTimeout(0s): not pos
 poll interval: redlatch: try lock "k": invalid argument: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
 max wait: redlatch: try lock "k": invalid argument: WithMaxWait(0s): not positive
 grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
-grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of WithTTL(2s)
+grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of a TTL of 2s
+grace, nothing left of the longest TTL: redlatch: try lock "k": invalid argument: WithGrace(2562047h47m16.854775807s): leaves nothing of a TTL of 876000h0m0s
+min hold, longer than the max hold: redlatch: try lock "k": invalid argument: WithMinHold(2562047h47m16.854775807s): longer than WithMaxHold(1h0m0s)
+min hold of LegacySetNX: redlatch: new legacysetnx: invalid argument: WithMinHold(2562047h47m16.854775807s): legacysetnx counts whole seconds
 owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed
 owner that is no text: redlatch: try lock "k": invalid argument: WithOwner("\xff"): not valid UTF-8
 owner too long: redlatch: try lock "k": invalid argument: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes
@@ -257,6 +270,7 @@ one Locker: redlatch: new migration: invalid argument: from and to are the same 
 one place: redlatch: new migration: invalid argument: from and to keep a key in the same place: give one of them a WithKeyPrefix
 no token: redlatch: adopt "k": invalid argument: token is empty
 extension: redlatch: extend "k": invalid argument: Extend(0s): below 1ms
+extension, nothing left of it: redlatch: extend "k": invalid argument: Extend(1.5ms): WithGrace(1s) leaves nothing of it
 extension without ctx: redlatch: extend "k": invalid argument: ctx is nil
 do without a Locker: redlatch: do "k": invalid argument: the Locker is nil
 do nothing: redlatch: do "k": invalid argument: fn is nil
@@ -266,5 +280,6 @@ do all with an empty key: redlatch: do all: invalid argument: a key is empty
 try to do all without keys: redlatch: try do all: invalid argument: there are no keys
 lost before all were acquired: redlatch: do all "k": lock already released, before all locks were acquired
 lead, stopped: redlatch: lead "k": context canceled: shutdown
+lead, max wait: redlatch: lead "k": invalid argument: WithMaxWait(2562047h47m16.854775807s): a follower waits until ctx ends
 a line break: redlatch: lock "two\nlines": one two
 `

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -53,6 +54,19 @@ func TestMinHoldKeepsOthersOut(t *testing.T) {
 		crashed := mustLock(t, w.locker(t), "k", redlatch.WithTTL(time.Second), redlatch.WithMinHold(time.Hour))
 		require.Greater(t, w.Direct.PTTL(t.Context(), "k").Val(), 59*time.Minute)
 		require.NoError(t, crashed.Unlock(t.Context()))
+	})
+}
+
+// TestMinHoldOfCenturies lasts for a hundred years.
+func TestMinHoldOfCenturies(t *testing.T) {
+	onEvery(t, keeping, func(t *testing.T, w *world) {
+		const century = 100 * 365 * 24 * time.Hour
+		lock := mustLock(t, w.locker(t), "k", redlatch.WithMinHold(math.MaxInt64), redlatch.WithMaxHold(2*century))
+		require.NoError(t, lock.Unlock(t.Context()))
+		st, err := w.locker(t).Inspect(t.Context(), "k")
+		require.NoError(t, err)
+		require.True(t, st.Kept)
+		require.InDelta(t, century, st.TTL, float64(time.Minute))
 	})
 }
 

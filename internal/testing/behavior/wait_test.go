@@ -201,8 +201,8 @@ func TestWhatIsNotPassedOn(t *testing.T) {
 	}
 }
 
-// TestDeadlineBeyondAllTime: a ctx that ends in centuries is one that does not end. Its caller is served
-// as soon as the key is free.
+// TestDeadlineBeyondAllTime: a ctx that ends in centuries is one that does not end, and so is a max wait
+// of centuries. Its caller is served as soon as the key is free.
 func TestDeadlineBeyondAllTime(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		ctx, cancel := context.WithTimeout(t.Context(), math.MaxInt64)
@@ -211,7 +211,7 @@ func TestDeadlineBeyondAllTime(t *testing.T) {
 		got := make(chan error, 1)
 		l := w.locker(t)
 		go func() { // ends with the wait
-			lock, err := l.Lock(ctx, "k")
+			lock, err := l.Lock(ctx, "k", redlatch.WithMaxWait(math.MaxInt64))
 			if err == nil {
 				err = lock.Unlock(ctx)
 			}
