@@ -266,7 +266,7 @@ type QuorumError struct {
 }
 
 func (e *QuorumError) Error() string {
-	return oneLine(e.Unwrap()) + ": " + e.answers()
+	return e.Unwrap().Error() + ": " + e.answers()
 }
 
 func (e *QuorumError) answers() string {

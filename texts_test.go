@@ -49,6 +49,9 @@ func TestTexts(t *testing.T) {
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
 	}
+	lostByQuorum := &QuorumError{
+		Op: "extend", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{errDeleted}, err: ErrLost,
+	}
 	foreign := &QuorumError{Op: "acquire", Key: "k", Need: 1, Nodes: []error{nil}}
 	split := &QuorumError{
 		Op: "acquire", Key: "k", Need: 2, names: []string{"node 0", "node 1"}, Nodes: []error{ErrNotAcquired, nil}, err: errSplit,
@@ -184,6 +187,9 @@ func TestTexts(t *testing.T) {
 		{"do all without keys", DoAll(ctx, l, nil, nothing)},
 		{"do all with an empty key", DoAll(ctx, l, []string{"k", ""}, nothing)},
 		{"try to do all without keys", TryDoAll(ctx, l, nil, nothing)},
+		{"the end of a lease that a quorum has lost", endError(core.Gone, 0, lostByQuorum)},
+		{"the end of a lease that is gone", endError(core.Gone, 0, errDeleted)},
+		{"the end of a lease that expired", endError(core.Fixed, 0, nil)},
 		{"lost before all were acquired", firstEnd("do all", []*Lock{lock})},
 		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
 		{"lead, max wait", Lead(ctx, l, "k", func(context.Context, *Lock) error { return nil }, WithMaxWait(math.MaxInt64))},
@@ -201,7 +207,7 @@ refused by a caller of the Locker: redlatch: lock "k": held by another caller of
 refused by a caller of the Locker with a name: redlatch: lock "k": held by "api-7", a caller of this Locker
 refused by an owner: redlatch: lock "k": held by "api-7/pid 12"
 refused by a quorum: redlatch: lock "k": held by another owner: acquire "k" needs 1 of 1 nodes; 10.0.0.1:6379: held by another owner
-a QuorumError of another package: no quorum of the nodes answered: acquire "k" needs 1 of 1 nodes; node 0: done
+a QuorumError of another package: redlatch: no quorum of the nodes answered: acquire "k" needs 1 of 1 nodes; node 0: done
 refused by a split quorum: redlatch: lock "k": the nodes name no common owner: acquire "k" needs 2 of 2 nodes; node 0: held by another owner; node 1: done
 refused by the last owner: redlatch: lock "k": its last owner keeps others out
 gave up, nothing was sent: redlatch: lock "k": gave up waiting: context canceled: nothing was sent
@@ -278,6 +284,9 @@ try to do nothing: redlatch: try do "k": invalid argument: fn is nil
 do all without keys: redlatch: do all: invalid argument: there are no keys
 do all with an empty key: redlatch: do all: invalid argument: a key is empty
 try to do all without keys: redlatch: try do all: invalid argument: there are no keys
+the end of a lease that a quorum has lost: redlatch: lock lost: extend "k" needs 1 of 1 nodes; 10.0.0.1:6379: lock lost: the key is gone: expired, deleted or evicted
+the end of a lease that is gone: redlatch: lock lost: the key is gone: expired, deleted or evicted
+the end of a lease that expired: redlatch: lock lost: expired
 lost before all were acquired: redlatch: do all "k": lock already released, before all locks were acquired
 lead, stopped: redlatch: lead "k": context canceled: shutdown
 lead, max wait: redlatch: lead "k": invalid argument: WithMaxWait(2562047h47m16.854775807s): a follower waits until ctx ends
