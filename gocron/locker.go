@@ -67,6 +67,9 @@ const keyPrefix = "gocron:"
 // The error matches [redlatch.ErrInvalid] if l is nil, or if l cannot work with minHold or
 // with opts. [redlatch.WithMaxWait] is refused, since no run waits. NewLocker sends nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
+	if i := slices.IndexFunc(opts, func(opt redlatch.Option) bool { return opt == nil }); i >= 0 {
+		return nil, fmt.Errorf("redlatchgocron: new locker: %w: option %d is nil", redlatch.ErrInvalid, i)
+	}
 	all := make([]redlatch.Option, 0, len(opts)+1)
 	if minHold != 0 {
 		all = append(all, redlatch.WithMinHold(minHold))
@@ -143,6 +146,9 @@ func check(l redlatch.Locker, key string, opts []redlatch.Option) error {
 	err := redlatch.Lead(ended, l, key, func(context.Context, *redlatch.Lock) error { return nil }, opts...)
 	if errors.Is(err, context.Canceled) {
 		return nil
+	}
+	if cause := errors.Unwrap(err); cause != nil { // without the op and the key of Lead
+		return cause
 	}
 	return err
 }

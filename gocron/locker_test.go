@@ -282,12 +282,12 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{l, -time.Second, nil, "WithMinHold(-1s)"},
 		{l, time.Second, []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
 		{l, time.Second, []redlatch.Option{redlatch.WithMaxHold(time.Millisecond)}, "WithMinHold(1s)"},
-		{l, time.Second, []redlatch.Option{nil}, "is nil"},
+		{l, time.Second, []redlatch.Option{redlatch.WithoutRenewal(), nil}, "option 1 is nil"},
 		{legacy, time.Second, nil, "WithMinHold(1s)"},
 	} {
 		_, err := redlatchgocron.NewLocker(c.l, c.minHold, c.opts...)
 		require.ErrorIs(t, err, redlatch.ErrInvalid)
-		require.ErrorContains(t, err, c.says)
+		require.ErrorContains(t, err, "redlatchgocron: new locker: redlatch: invalid argument: "+c.says)
 	}
 	_, err = redlatchgocron.NewLocker(legacy, 0)
 	require.NoError(t, err)
@@ -301,10 +301,11 @@ func TestInvalidInputSendsNothing(t *testing.T) {
 		{nil, "leader", nil, "the Locker is nil"},
 		{l, "", nil, "key is empty"},
 		{l, "leader", []redlatch.Option{redlatch.WithTTL(1)}, "WithTTL(1ns)"},
+		{l, "leader", []redlatch.Option{redlatch.WithoutRenewal(), nil}, "option 1 is nil"},
 	} {
 		_, err := redlatchgocron.NewElector(c.l, c.key, c.opts...)
 		require.ErrorIs(t, err, redlatch.ErrInvalid)
-		require.ErrorContains(t, err, c.says)
+		require.ErrorContains(t, err, "redlatchgocron: new elector: redlatch: invalid argument: "+c.says)
 	}
 }
 
