@@ -198,7 +198,10 @@ type HeldError struct {
 	Owner string // of the holder, see [WithOwner]; may be empty
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
-	TTL   time.Duration // what was left of the holder's lease, which may be renewed; 0 if unknown
+	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. Of several
+	// permits, the one that ends first counts, or last for a writer. That can be one that a min hold
+	// keeps, beside the holder's.
+	TTL time.Duration
 	// Kept is set if nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out.
 	Kept bool
 

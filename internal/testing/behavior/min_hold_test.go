@@ -285,14 +285,17 @@ func TestKeptPermitBesideOthersIsNotKept(t *testing.T) {
 			var held *redlatch.HeldError
 			require.ErrorAs(t, err, &held, name)
 			require.Equal(t, []any{false, "holder"}, []any{held.Kept, held.Owner}, name)
+			ttl := held.TTL // of the permit that is kept: that of the holder has 10 s
 			require.False(t, inspected(t, refused).Kept, name)
 			require.NoError(t, lock.Unlock(t.Context()))
 			_, err = refused.TryLock(t.Context(), "k")
 			if name[:8] == "a reader" {
 				require.ErrorAs(t, err, &held, name)
 				require.True(t, held.Kept)
+				require.Greater(t, ttl, 50*time.Minute)
 			} else {
 				require.NoError(t, err)
+				require.Less(t, ttl, 6*time.Second)
 			}
 		}
 	})
