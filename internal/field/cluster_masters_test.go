@@ -45,6 +45,28 @@ func turns(t *testing.T, l redlatch.Locker, tag string) {
 	callers.Wait()
 }
 
+// waiting has many callers wait for a silent master. They wait until end is called, and fail then.
+func waiting(t *testing.T, callers int, call func(ctx context.Context, i int) error) (end func()) {
+	t.Helper()
+	var over atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			if call(ctx, i) == nil {
+				t.Error("it is silent")
+			}
+			over.Add(1)
+		})
+	}
+	return func() {
+		t.Helper()
+		require.Zero(t, over.Load(), "they wait")
+		cancel()
+		all.Wait()
+	}
+}
+
 // TestSilentMasterOfAClusterHoldsUpNoOther: many calls wait for it, and those of other masters go on.
 // The strategies share the client.
 func TestSilentMasterOfAClusterHoldsUpNoOther(t *testing.T) {
@@ -62,24 +84,15 @@ func TestSilentMasterOfAClusterHoldsUpNoOther(t *testing.T) {
 	}
 	masters[2].Pause()
 	defer masters[2].Resume()
-	var over atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	for i := range 100 * len(lockers) {
-		callers.Go(func() {
-			if _, err := lockers[i%len(lockers)].Lock(ctx, fmt.Sprint(onMaster2, i)); err == nil {
-				t.Error("it is silent")
-			}
-			over.Add(1)
-		})
-	}
+	end := waiting(t, 100*len(lockers), func(ctx context.Context, i int) error {
+		_, err := lockers[i%len(lockers)].Lock(ctx, fmt.Sprint(onMaster2, i))
+		return err
+	})
 	for _, l := range lockers {
 		turns(t, l, onMaster0)
 		turns(t, l, onMaster1)
 	}
-	require.Zero(t, over.Load(), "they wait")
-	cancel()
-	callers.Wait()
+	end()
 }
 
 // TestSilentMasterOfAClusterHoldsUpNoConfirmation: many calls wait for it, and those of another master
@@ -98,21 +111,12 @@ func TestSilentMasterOfAClusterHoldsUpNoConfirmation(t *testing.T) {
 	require.NoError(t, locktest.LockSoon(t, l, onMaster0).Unlock(t.Context()))
 	masters[2].Pause()
 	defer masters[2].Resume()
-	var over atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	var callers sync.WaitGroup
-	for i := range 100 {
-		callers.Go(func() {
-			if _, err := l.Lock(ctx, fmt.Sprint(onMaster2, i)); err == nil {
-				t.Error("it is silent")
-			}
-			over.Add(1)
-		})
-	}
+	end := waiting(t, 100, func(ctx context.Context, i int) error {
+		_, err := l.Lock(ctx, fmt.Sprint(onMaster2, i))
+		return err
+	})
 	turns(t, l, onMaster0)
-	require.Zero(t, over.Load(), "they wait")
-	cancel()
-	callers.Wait()
+	end()
 }
 
 // TestRedirectionHoldsUpNoOther: the slot of some held locks moves, and the master that has the keys by
@@ -135,23 +139,11 @@ func TestRedirectionHoldsUpNoOther(t *testing.T) {
 	}
 	servers[1].Pause()
 	defer servers[1].Resume()
-	var over atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	var extensions sync.WaitGroup
-	for _, lock := range held {
-		for range 20 {
-			extensions.Go(func() {
-				if lock.Extend(ctx, time.Hour) == nil {
-					t.Error("it is silent")
-				}
-				over.Add(1)
-			})
-		}
-	}
+	end := waiting(t, 20*len(held), func(ctx context.Context, i int) error {
+		return held[i%len(held)].Extend(ctx, time.Hour)
+	})
 	turns(t, l, "{b}") // another slot of the same master
-	require.Zero(t, over.Load(), "they wait")
-	cancel()
-	extensions.Wait()
+	end()
 	servers[1].Resume()
 	for _, lock := range held {
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))

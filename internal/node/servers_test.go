@@ -24,7 +24,7 @@ const (
 // clusterOf returns a node of a Cluster of two masters, each of which is a fake, and knows them.
 func clusterOf(t *testing.T, serve func(addr string) fake) *Node {
 	t.Helper()
-	return sharedAt(t, func() int { return half }, serve)
+	return sharedAt(t, halves, serve)
 }
 
 // sharedAt is like clusterOf. last returns the last slot of the first master.
@@ -58,6 +58,30 @@ func sharedAt(t *testing.T, last func() int, serve func(addr string) fake) *Node
 	return n
 }
 
+// silenced is like sharedAt, but one master is silent from then on, until the gate is opened. carried gets
+// what the other one carries out.
+func silenced(t *testing.T, last func() int, silent string, carried func(commands)) (*Node, *gate) {
+	t.Helper()
+	var known atomic.Bool
+	g := newGate(t)
+	n := sharedAt(t, last, func(addr string) fake {
+		return func(sent commands) error {
+			switch {
+			case addr != silent:
+				carried(sent)
+			case known.Load():
+				return g.pass(sent)
+			}
+			return nil
+		}
+	})
+	known.Store(true)
+	return n, g
+}
+
+// halves is last of a Cluster that does not change.
+func halves() int { return half }
+
 // on returns a call of a key.
 func on(key string) *Call { return Command("eval", "text", 1, key) }
 
@@ -65,18 +89,8 @@ func on(key string) *Call { return Command("eval", "text", 1, key) }
 // silent. The node of the Cluster has heard what they have heard.
 func TestMasterHasANodeOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g, most := newGate(t), 0
-		g.open()
-		n := clusterOf(t, func(addr string) fake {
-			return func(sent commands) error {
-				if addr == firstMaster {
-					return g.pass(sent)
-				}
-				most = max(most, len(sent))
-				return nil
-			}
-		})
-		g.opened = make(chan struct{})
+		most := 0
+		n, g := silenced(t, halves, firstMaster, func(sent commands) { most = max(most, len(sent)) })
 		first, second := n.Of(onFirst), n.Of(onSecond)
 		require.NotSame(t, first, second)
 		require.Same(t, first, n.Of(onFirst+"another"))
@@ -100,7 +114,7 @@ func TestMasterHasANodeOfItsOwn(t *testing.T) {
 		require.True(t, is)
 		is, _ = second.Health()
 		require.False(t, is)
-		close(g.opened)
+		g.open()
 		synctest.Wait()
 		require.True(t, idle(first) && idle(second) && idle(n))
 	})
@@ -110,23 +124,14 @@ func TestMasterHasANodeOfItsOwn(t *testing.T) {
 // of the connections to one master, not of those to all.
 func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGate(t)
-		g.open()
-		n := NewSlow(clusterOf(t, func(addr string) fake {
-			return func(sent commands) error {
-				if addr == firstMaster {
-					return g.pass(sent)
-				}
-				return nil
-			}
-		}).client)
+		whole, g := silenced(t, halves, firstMaster, func(commands) {})
+		n := NewSlow(whole.client)
 		confirmed := func(key string) *Call {
 			c := within(waits(on(key)), time.Second)
 			c.Key = key
 			return c
 		}
-		require.NoError(t, do(n.Of(onFirst), confirmed(onFirst)).Err)
-		g.opened = make(chan struct{})
+		require.NoError(t, do(n.Of(onSecond), confirmed(onSecond)).Err)
 		first, second := n.Of(onFirst), n.Of(onSecond)
 		require.NotSame(t, first, second)
 		require.Equal(t, n.most, first.most)
@@ -142,7 +147,7 @@ func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
 		for _, reply := range silent {
 			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
 		}
-		close(g.opened)
+		g.open()
 		synctest.Wait()
 		require.True(t, idle(first) && idle(second) && idle(n))
 	})
@@ -398,17 +403,7 @@ func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
 		const moves, stays = onFirst, "{b}"
 		var last atomic.Int64
 		last.Store(half)
-		g := newGate(t)
-		g.open()
-		n := sharedAt(t, func() int { return int(last.Load()) }, func(addr string) fake {
-			return func(sent commands) error {
-				if addr == secondMaster {
-					return g.pass(sent)
-				}
-				return nil
-			}
-		})
-		g.opened = make(chan struct{})
+		n, g := silenced(t, func() int { return int(last.Load()) }, secondMaster, func(commands) {})
 		first := n.Of(moves)
 		require.Same(t, first, n.Of(stays))
 		last.Store(4000) // between the two
@@ -422,7 +417,7 @@ func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
 		require.Equal(t, begin, time.Now())
 		require.ErrorAs(t, (<-got[1]).Err, new(*NoReply))
 		require.InDelta(t, time.Second, time.Since(begin), float64(tick))
-		close(g.opened)
+		g.open()
 		synctest.Wait()
 		require.True(t, idle(first) && idle(n))
 	})
@@ -434,18 +429,7 @@ func TestCallWhoseKeyHasMovedNeedsNoFormerMaster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last, carried atomic.Int64
 		last.Store(half)
-		g := newGate(t)
-		g.open()
-		n := sharedAt(t, func() int { return int(last.Load()) }, func(addr string) fake {
-			return func(sent commands) error {
-				if addr == secondMaster {
-					carried.Add(1)
-					return nil
-				}
-				return g.pass(sent)
-			}
-		})
-		g.opened = make(chan struct{})
+		n, g := silenced(t, func() int { return int(last.Load()) }, firstMaster, func(commands) { carried.Add(1) })
 		first := n.Of(onFirst)
 		first.mu.Lock()
 		first.mostWrittenOff = 1
@@ -460,7 +444,7 @@ func TestCallWhoseKeyHasMovedNeedsNoFormerMaster(t *testing.T) {
 		time.Sleep(insistEvery)
 		require.EqualValues(t, 1, carried.Load())
 		require.Equal(t, []int{0, 0}, []int{repeats(first), repeats(n)})
-		close(g.opened)
+		g.open()
 		synctest.Wait()
 		require.True(t, idle(first) && idle(n))
 	})
