@@ -250,6 +250,9 @@ func (n *Node) carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
 		i.cmd.SetErr(err)
 		return
 	}
+	n.mu.Lock()
+	n.located = true
+	n.mu.Unlock()
 	n.carryTogether(b, master)
 	if err := i.cmd.Err(); redirects(err) {
 		cluster.ReloadState(b)

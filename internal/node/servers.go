@@ -24,6 +24,7 @@ type kin struct {
 	whole      *Node            // the node of the whole, if this is that of a server; does not change
 	addr       string           // of the server; does not change
 	redirected queue            // the calls that whole will carry, since another server has their keys
+	located    bool             // the client of a Cluster knows its servers, of which none may have answered yet
 
 	ofServer func(n *Node, server *redis.Client) // sets the limits of the node of a server; does not change
 }
@@ -43,7 +44,7 @@ func (n *Node) Of(key string) *Node {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.answered == 0 { // the client of a Cluster does not know its servers yet
+	if n.answered == 0 && !n.located { // the client of a Cluster may not know its servers yet
 		return n
 	}
 	server, err := serverOf(n.client, key)

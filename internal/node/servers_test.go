@@ -30,6 +30,15 @@ func clusterOf(t *testing.T, serve func(addr string) fake) *Node {
 // sharedAt is like clusterOf. last returns the last slot of the first master.
 func sharedAt(t *testing.T, last func() int, serve func(addr string) fake) *Node {
 	t.Helper()
+	n := New(fakeCluster(t, last, serve))
+	require.Same(t, n, n.Of(onFirst), "go-redis would have to ask for the slots")
+	require.NoError(t, do(n, Command("eval", "first", 1, onFirst)).Err)
+	require.NoError(t, do(n, Command("eval", "first", 1, onSecond)).Err)
+	return n
+}
+
+// fakeCluster returns a client that does not know the two masters yet.
+func fakeCluster(t *testing.T, last func() int, serve func(addr string) fake) *redis.ClusterClient {
 	client := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{firstMaster},
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -51,11 +60,7 @@ func sharedAt(t *testing.T, last func() int, serve func(addr string) fake) *Node
 		},
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	n := New(client)
-	require.Same(t, n, n.Of(onFirst), "go-redis would have to ask for the slots")
-	require.NoError(t, do(n, Command("eval", "first", 1, onFirst)).Err)
-	require.NoError(t, do(n, Command("eval", "first", 1, onSecond)).Err)
-	return n
+	return client
 }
 
 // silenced is like sharedAt, but one master is silent from then on, until the gate is opened. carried gets
@@ -126,11 +131,6 @@ func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole, g := silenced(t, halves, firstMaster, func(commands) {})
 		n := NewSlow(whole.client)
-		confirmed := func(key string) *Call {
-			c := within(waits(on(key)), time.Second)
-			c.Key = key
-			return c
-		}
 		require.NoError(t, do(n.Of(onSecond), confirmed(onSecond)).Err)
 		first, second := n.Of(onFirst), n.Of(onSecond)
 		require.NotSame(t, first, second)
@@ -150,6 +150,43 @@ func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
 		g.open()
 		synctest.Wait()
 		require.True(t, idle(first) && idle(second) && idle(n))
+	})
+}
+
+// confirmed returns a call of a key with a second command.
+func confirmed(key string) *Call {
+	c := within(waits(on(key)), time.Second)
+	c.Key = key
+	return c
+}
+
+// TestSilentMasterHoldsUpNoFirstConfirmationOfAnother: the client knows the masters before one has answered.
+func TestSilentMasterHoldsUpNoFirstConfirmationOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t)
+		n := NewSlow(fakeCluster(t, halves, func(addr string) fake {
+			return func(sent commands) error {
+				if addr == firstMaster {
+					return g.pass(sent)
+				}
+				return nil
+			}
+		}))
+		require.Same(t, n, n.Of(onFirst), "go-redis would have to ask for the slots")
+		var silent []<-chan Reply
+		for range 100 {
+			silent = append(silent, post(n.Of(onFirst), confirmed(onFirst)))
+		}
+		synctest.Wait()
+		begin := time.Now()
+		requireOK(t, false, do(n.Of(onSecond), confirmed(onSecond)))
+		require.Equal(t, begin, time.Now())
+		for _, reply := range silent {
+			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+		}
+		g.open()
+		synctest.Wait()
+		require.True(t, idle(n.Of(onFirst)) && idle(n.Of(onSecond)) && idle(n))
 	})
 }
 
@@ -322,15 +359,11 @@ func TestRedirectedCallIsConfirmedByItsNewMaster(t *testing.T) {
 			})
 		})
 		n = NewSlow(n.client)
-		confirmed := func() *Call {
-			c := within(waits(on(onFirst)), 5*time.Second)
-			c.Key = onFirst
-			return c
-		}
-		require.NoError(t, do(n.Of(onFirst), confirmed()).Err)
+		patient := func() *Call { return within(confirmed(onFirst), 5*time.Second) }
+		require.NoError(t, do(n.Of(onFirst), patient()).Err)
 		first := n.Of(onFirst)
 		moved.Store(true)
-		got := do(first, confirmed())
+		got := do(first, patient())
 		require.NoError(t, got.Err)
 		require.Equal(t, &Reply{Value: "OK"}, got.Then)
 		time.Sleep(time.Second) // go-redis may reload its slots in the background
