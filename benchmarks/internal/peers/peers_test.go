@@ -28,7 +28,7 @@ func eachPeer(t *testing.T, client Kind, test func(t *testing.T, p Peer, server 
 			l, err := p.Open(Target{Addr: server.Addr(), Client: client})
 			require.NoError(t, err)
 			defer func() { require.NoError(t, l.Close()) }()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			lock, err := l.Lock(ctx, "warm") // loads the scripts
 			require.NoError(t, err)
@@ -93,7 +93,7 @@ func TestRoundTripOfATargetIsThatOfEveryCommand(t *testing.T) {
 			l, err := p.Open(target)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, l.Close()) }()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			begun := time.Now()
 			lock, err := l.Lock(ctx, "key")
