@@ -19,7 +19,7 @@ import (
 //	Lock            engine.call -> lock -> join - Machine.Join -> Ask, if nothing is under way
 //	                The goroutine of the caller waits in lock for served, for news and for its ctx.
 //	the acquire     strategy.do -> Node.Post - Node.mu -> a courier sends it, and calls back
-//	                attempt.heard - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
+//	                attempt.hear - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
 //	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
 //	the grant       keyLine.carry -> lease.serve - lease.mu -> the caller has its Lock
 //	a renewal       lease.renew - lease.mu: core.Tick -> sendExtension -> extensionDone

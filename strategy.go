@@ -169,7 +169,7 @@ type reply struct {
 
 	contended bool // of release: others asked for the lock meanwhile and were not handed it
 
-	seen *inspection // of inspect; nil: nobody holds the key
+	seen *inspection // of inspect; nil: the nodes of a quorum agree on no holder
 }
 
 // An inspection is what inspect has read.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -127,9 +128,7 @@ func (n *Node) loadLocked() *batch {
 		return nil
 	}
 	b := &batch{Context: context.Background(), done: make(chan struct{})}
-	if b.items = b.only[:0]; n.mail.length() > 1 && n.together > 1 {
-		b.items = make([]item, 0, min(n.mail.length(), n.together))
-	}
+	b.items = b.only[:0]
 	now, words := clock.MonoNow(), 0
 	for c := n.mail.first(); c != nil && len(b.items) < n.together; c = n.mail.first() {
 		if len(b.items) > 0 && (n.silent && !n.illness.ill || c.Then != nil || b.items[0].call.Then != nil) {
@@ -151,6 +150,9 @@ func (n *Node) loadLocked() *batch {
 		words += len(c.words) + len(c.Then)
 		if b.Context == context.Background() { // renewals have that
 			b.Context = c.ctx //nolint:fatcontext // of the first call that has one
+		}
+		if len(b.items) == len(b.only) { // make room for the others at once
+			b.items = slices.Grow(b.items, min(1+n.mail.length(), n.together-1))
 		}
 		b.items = append(b.items, item{call: c, use: c.uses})
 		b.end = max(b.end, c.deadline)

@@ -205,6 +205,41 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 	})
 }
 
+// TestBatchHasRoomForItsCalls: for those that leave together, and not for others that wait.
+func TestBatchHasRoomForItsCalls(t *testing.T) {
+	for want, c := range map[int]func() *Call{
+		1:   func() *Call { return waits(Command("eval")) }, // it travels alone
+		100: func() *Call { return Command("ping") },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n, g := gated(t)
+			var replies []<-chan Reply
+			for range couriers { // all are away
+				replies = append(replies, post(n, Command("ping")))
+				synctest.Wait()
+			}
+			for range 100 {
+				replies = append(replies, post(n, c()))
+			}
+			n.mu.Lock()
+			b := n.loadLocked()
+			n.mu.Unlock()
+			require.Len(t, b.items, min(want, longestBatch))
+			require.Less(t, cap(b.items), 2*len(b.items))
+			g.open()
+			n.carry(b)
+			n.mu.Lock()
+			n.landLocked(b)
+			n.unlock()
+			for _, reply := range replies {
+				require.NoError(t, (<-reply).Err)
+			}
+			synctest.Wait()
+			require.True(t, idle(n))
+		})
+	}
+}
+
 // TestCommandTakesOneTrip: with one caller more than couriers, each call takes little more than a
 // round trip, where one in four took two. The receivers of a batch run before its courier takes the
 // next one, so that their next calls leave together.
