@@ -96,13 +96,13 @@ func TestPairAllocatesLittle(t *testing.T) {
 		run   func()
 		above cost // that by hand
 	}{
-		{"TryLock", pair(joined.TryLock), cost{12, 2350, 2}},
-		{"Lock", pair(joined.Lock), cost{11, 2570, 2}},
-		{"permit", pair(permits.Lock), cost{15, 2450, 2}},
-		{"read", pair(readers.Lock), cost{14, 2680, 2}},
-		{"next turn", contended(t, client, 1, 1), cost{20, 2650, 1}},
-		{"32 passes", contended(t, client, 1, 32), cost{206, 20750, 1}},
-		{"hand-over", contended(t, client, 2, 1), cost{39, 4000, 2}},
+		{"TryLock", pair(joined.TryLock), cost{10, 2060, 2}},
+		{"Lock", pair(joined.Lock), cost{10, 2490, 2}},
+		{"permit", pair(permits.Lock), cost{13, 2310, 2}},
+		{"read", pair(readers.Lock), cost{13, 2600, 2}},
+		{"next turn", contended(t, client, 1, 1), cost{20, 2640, 1}},
+		{"32 passes", contended(t, client, 1, 32), cost{206, 21730, 1}},
+		{"hand-over", contended(t, client, 2, 1), cost{38, 3950, 2}},
 	} {
 		got := costOf(c.run)
 		assert.LessOrEqual(t, got.allocs, (byHand.allocs+c.above.allocs)*1.05, "allocations: %s", c.name)
