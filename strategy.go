@@ -126,6 +126,9 @@ func (p *params) ttlWord() any {
 	return p.ttl.Milliseconds()
 }
 
+// confirms reports whether replicas must confirm the grant.
+func (p *params) confirms() bool { return p.cfg != nil && p.cfg.replicas > 0 }
+
 // queueing is what an operation does with the queue. Empty fields do not count.
 type queueing struct {
 	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out
@@ -203,7 +206,15 @@ func newSingle(client redis.UniversalClient) single {
 }
 
 func (s *single) trouble(_ op, p *params, since time.Duration) error {
-	return silence(s.node.Of(p.lock), since)
+	return silence(s.nodeFor(p), since)
+}
+
+// nodeFor returns the node that carries an operation.
+func (s *single) nodeFor(p *params) *node.Node {
+	if p.confirms() {
+		return s.confirming.Of(p.lock)
+	}
+	return s.node.Of(p.lock)
 }
 
 // silence returns why a node has not answered for a time.
@@ -214,7 +225,6 @@ func silence(n *node.Node, since time.Duration) error {
 
 func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 	c, parse := s.command(op, p)
-	n, confirms := s.node, p.cfg != nil && p.cfg.replicas > 0
 	c.Timeout, c.Began = p.timeout, p.began
 	c.Insists, c.Urgent = op == toRelease, op == toExtend
 	switch op {
@@ -225,23 +235,22 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 			c.Again = p.resentUntil
 		}
 	}
-	if confirms {
+	if p.confirms() {
 		// WAIT waits for the writes of its own connection. On another one it answers at once, about
 		// other writes. So it is pipelined with the script whose write it must confirm.
-		n = s.confirming
 		c.Timeout += p.cfg.replicaTimeout
 		c.Key, c.Then = p.lock, []any{"wait", p.cfg.replicas, p.cfg.replicaTimeout.Milliseconds()}
 	}
 	c.Done = func(in node.Reply) {
 		got := parse(in)
 		got.resent = in.Resent
-		if confirms && got.err == nil {
+		if p.confirms() && got.err == nil {
 			got.err = p.cfg.confirmed(in.Then)
 		}
 		to.hear(got)
 	}
 	//nolint:contextcheck // of the ctx, a node uses only the values
-	n.Of(p.lock).Post(ctx, c)
+	s.nodeFor(p).Post(ctx, c)
 }
 
 // confirmed returns an error if too few replicas have confirmed a grant.

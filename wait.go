@@ -209,7 +209,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error
 	}
 	old := m.Now.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
-		last = e.strategy.trouble(toAcquire, &params{identity: &identity{names: &r.names}}, silence)
+		last = e.strategy.trouble(toAcquire, &params{identity: &identity{names: &r.names}, cfg: r.cfg}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}
 }

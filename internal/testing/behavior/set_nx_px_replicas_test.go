@@ -72,6 +72,21 @@ func TestGrantIsOnReplicas(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 }
 
+// TestEndOfAConfirmedCallSaysWhyRedisIsSilent: as that of any other call does.
+func TestEndOfAConfirmedCallSaysWhyRedisIsSilent(t *testing.T) {
+	onEvery(t, only("SetNXPX", "Semaphore", "Write"), func(t *testing.T, w *world) {
+		l, link := w.linked(t, inVain)
+		link.refuse()
+		for _, acquire := range []func(context.Context, string, ...redlatch.Option) (*redlatch.Lock, error){l.TryLock, l.Lock} {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond) // less than the op timeout
+			_, err := acquire(ctx, "k")
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "connection refused")
+		}
+	})
+}
+
 // TestForbiddenWaitIsSaidPlainly: if the user may not send WAIT, nothing is granted. Retrying
 // cannot fix that, so the error also ends a wait.
 func TestForbiddenWaitIsSaidPlainly(t *testing.T) {
