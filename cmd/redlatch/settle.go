@@ -40,7 +40,7 @@ func (c *connection) settle() {
 func (c *connection) release(lock *redlatch.Lock, after time.Duration) error {
 	before := make([]int, len(c.nodes))
 	for i, node := range c.nodes { // an acquire may still be under way on a slow node
-		before[i] = node.done() + node.underWay()
+		before[i] = node.due()
 	}
 	err := lock.UnlockAfter(context.Background(), after)
 	if !c.quorum || errors.Is(err, redlatch.ErrLost) {
@@ -60,6 +60,7 @@ type traffic struct {
 	mu      sync.Mutex // guards the fields below
 	pending int        // commands and pipelines in flight
 	running int        // scripts in flight
+	again   int        // scripts that the node has refused to run, and that are sent once more
 	scripts int        // that the node has run
 	answers bool       // the node has answered since a connection to it failed
 }
@@ -71,6 +72,7 @@ func (t *traffic) begin(cmds ...redis.Cmder) {
 	for _, cmd := range cmds {
 		if isScript(cmd) {
 			t.running++
+			t.again = max(t.again-1, 0)
 		}
 	}
 }
@@ -98,7 +100,10 @@ func (t *traffic) end(cmds ...redis.Cmder) {
 			continue
 		}
 		t.running--
-		if err == nil && !tooLate(cmd) { // NOSCRIPT is followed by another attempt
+		switch {
+		case redis.HasErrorPrefix(err, "NOSCRIPT") || tooLate(cmd):
+			t.again++
+		case err == nil:
 			t.scripts++
 		}
 	}
@@ -126,11 +131,11 @@ func (t *traffic) done() int {
 	return t.scripts
 }
 
-// underWay returns how many scripts are in flight.
-func (t *traffic) underWay() int {
+// due returns how many scripts the node will have run once those that were sent are done.
+func (t *traffic) due() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.running
+	return t.scripts + t.running + t.again
 }
 
 // DialHook notices that a connection fails.
