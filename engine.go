@@ -43,6 +43,12 @@ type engine struct {
 	traits
 	strategy strategy
 	cfg      *config
+	*live
+}
+
+// live has what changes while a Locker is used. An engine has it behind a pointer, since fmt looks
+// into one that is in an unexported field of a caller's struct, without a lock.
+type live struct {
 	lines    lines
 	yielding recent     // keys that this process leaves to others for a while
 	queued   recent     // keys that a Locker that queues held a short time ago
@@ -60,8 +66,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+h.name, "", err)
 	}
-	e := &engine{traits: h, strategy: s, cfg: cfg}
-	e.lines = newLines()
+	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{lines: newLines()}}
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}

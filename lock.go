@@ -195,6 +195,21 @@ func (k *Lock) Token() Token { return Token(k.current().reveal()) }
 // the strategy issues none.
 func (k *Lock) Fence() uint64 { return k.current().fence() }
 
+// String names the lock, as in `lock "orders:42", fence 123`, for logs and errors. Without fences it
+// is only `lock "orders:42"`. It shows no token.
+func (k Lock) String() string {
+	text := fmt.Sprintf("lock %q", k.Key())
+	if fence := k.Fence(); fence != 0 {
+		text += fmt.Sprintf(", fence %d", fence)
+	}
+	return text
+}
+
+// Format prints what String returns, whatever the verb is.
+func (k Lock) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
+}
+
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
 // Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
 // for 2 s at most until it is extended to the TTL, after 20 ms. One that was passed on within this

@@ -84,6 +84,15 @@ func (e *Elector) IsLeader(context.Context) error {
 	return fmt.Errorf("%w: %w", ErrNotLeader, cause)
 }
 
+// Format prints whether this instance leads, and if not, the error of IsLeader, whatever the verb is.
+func (e *Elector) Format(f fmt.State, verb rune) {
+	text := "leader"
+	if err := e.IsLeader(context.Background()); err != nil {
+		text = err.Error()
+	}
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), text)
+}
+
 // Close stops the Elector and releases its lock, so that the next instance leads at once. From then
 // on IsLeader returns an error. Shut the scheduler down first, so that its jobs have ended.
 //

@@ -2,6 +2,7 @@ package redlatchgocron_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -281,4 +282,21 @@ func TestLeadChangesHandsOnRedis(t *testing.T) {
 		require.NoError(t, all[leader].Close())
 	}
 	require.Empty(t, leading(t, all))
+}
+
+// TestElectorPrintsWhetherItLeads, and if not, why: fmt would look into what changes.
+func TestElectorPrintsWhetherItLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all := electors(t, redlatchtest.NewLocker(t))
+		leader := leaderWithin(t, time.Second, all)
+		for _, e := range all {
+			if e == leader {
+				require.Equal(t, "leader", fmt.Sprintf("%s", e))
+			} else {
+				require.Equal(t, e.IsLeader(t.Context()).Error(), fmt.Sprintf("%s", e))
+			}
+		}
+		require.NoError(t, leader.Close())
+		require.Equal(t, leader.IsLeader(t.Context()).Error(), fmt.Sprint(leader))
+	})
 }

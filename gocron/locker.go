@@ -90,6 +90,11 @@ type locker struct {
 	runs []*run     // that ask for a key, or may keep one
 }
 
+// Format prints what fmt prints of the Locker of redlatch.
+func (l *locker) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.redlatch)
+}
+
 // Lock is called for each run of a job.
 func (l *locker) Lock(ctx context.Context, name string) (gocron.Lock, error) {
 	r, asked := &run{locker: l, name: name}, time.Now()

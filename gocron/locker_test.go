@@ -375,3 +375,11 @@ func TestNilLockOfAFakeIsRefused(t *testing.T) {
 	_, err = l.Lock(t.Context(), "job")
 	require.ErrorIs(t, err, redlatch.ErrInvalid)
 }
+
+// TestLockerPrintsAsTheOneInIt: fmt would look into what changes.
+func TestLockerPrintsAsTheOneInIt(t *testing.T) {
+	locker, err := redlatchgocron.NewLocker(redlatchtest.NewLocker(t), 0)
+	require.NoError(t, err)
+	require.Equal(t, "setnxpx", fmt.Sprintf("%v", locker))
+	require.Equal(t, `"setnxpx"`, fmt.Sprintf("%q", locker))
+}

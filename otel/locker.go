@@ -3,6 +3,7 @@ package redlatchotel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -77,6 +78,11 @@ type locker struct {
 
 // Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
 func (l *locker) Unwrap() redlatch.Locker { return l.Locker }
+
+// Format prints what fmt prints of the embedded Locker.
+func (l *locker) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.Locker)
+}
 
 // Lock calls Lock of the embedded Locker in a span.
 func (l *locker) Lock(ctx context.Context, key string, opts ...redlatch.Option) (*redlatch.Lock, error) {

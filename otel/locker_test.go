@@ -618,3 +618,10 @@ func TestForgetGoesThrough(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, lock.Unlock(t.Context()))
 }
+
+// TestLockerPrintsAsTheOneInIt: fmt would look into what changes.
+func TestLockerPrintsAsTheOneInIt(t *testing.T) {
+	l := newLab(t).locker(t, nil, nil)
+	require.Equal(t, "setnxpx", fmt.Sprintf("%v", l))
+	require.Equal(t, `"setnxpx"`, fmt.Sprintf("%q", l))
+}

@@ -59,6 +59,7 @@ package redlatchtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -152,6 +153,11 @@ func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) 
 		tb.Fatalf("NewReadWrite: %v", err)
 	}
 	return read, write
+}
+
+// Format prints what fmt prints of the embedded Locker.
+func (l *Locker) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.Locker)
 }
 
 // open returns a Locker without its Lockers, which ends with tb.

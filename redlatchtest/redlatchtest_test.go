@@ -438,3 +438,11 @@ func TestReadersAndWriters(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
 	})
 }
+
+// TestLockerPrintsAsTheOneInIt: fmt would look into what changes.
+func TestLockerPrintsAsTheOneInIt(t *testing.T) {
+	t.Parallel()
+	l := redlatchtest.NewLocker(t)
+	require.Equal(t, "setnxpx", fmt.Sprintf("%v", l))
+	require.Equal(t, `"setnxpx"`, fmt.Sprintf("%q", l))
+}
