@@ -323,9 +323,10 @@ func WithLimit(n int) Option {
 }
 
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command
-// WAIT. A failover to one of them then keeps the lock; a failover to another replica may lose it. n
-// is 1 or more. timeout is 1 ms or more, and less than both the TTL and the ReadTimeout of the
-// client. It extends [WithOpTimeout], and shortens the lease.
+// WAIT. A failover to one of them then keeps the lock; a failover to another replica may lose it, and
+// so may any failover while a Cluster moves the slot of the key. n is 1 or more. timeout is 1 ms or
+// more, and less than both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and
+// shortens the lease.
 //
 // If too few confirm, the grant is released and the call fails with [ErrNotReplicated]. A Lock call
 // that is already waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The
