@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -95,17 +96,45 @@ func TestSilentMasterOfAClusterHoldsUpNoOther(t *testing.T) {
 	end()
 }
 
-// TestSilentMasterOfAClusterHoldsUpNoConfirmation: many calls wait for it, and those of another master
-// whose replica confirms them go on.
-func TestSilentMasterOfAClusterHoldsUpNoConfirmation(t *testing.T) {
-	t.Parallel()
-	masters := redistest.StartCluster(t, partly...)
+// replicaOf starts a replica of the first master.
+func replicaOf(t *testing.T, masters []*redistest.Server) {
+	t.Helper()
 	replica := redistest.StartTCP(t, append(partly, "--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0")...)
 	meet(t, replica, masters)
 	id := masters[0].Client(t).Do(t.Context(), "cluster", "myid").Val()
 	locktest.Eventually(t, "it is a replica", func() bool {
 		return replica.Client(t).Do(t.Context(), "cluster", "replicate", id).Err() == nil
 	})
+}
+
+// TestSilentMasterOfAClusterHoldsUpNoNewClient: go-redis asks one that it picks at random what a
+// command is, unless it need not know, and waits for the answer with all calls of the client.
+func TestSilentMasterOfAClusterHoldsUpNoNewClient(t *testing.T) {
+	t.Parallel()
+	masters := redistest.StartCluster(t, partly...)
+	replicaOf(t, masters)
+	confirmed := redlatch.WithReplicas(1, time.Second)
+	locktest.LockSoon(t, locktest.SetNXPX(t, masters[0].Client(t), redlatch.WithKeyPrefix(onMaster0), confirmed), "ready")
+	masters[2].Pause()
+	defer masters[2].Resume()
+	for range 6 {
+		for _, opts := range [][]redlatch.Option{nil, {confirmed}} {
+			client := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{
+				Addrs: []string{masters[0].Addr(), masters[1].Addr()}, ReadTimeout: time.Hour,
+			}))
+			lock := locktest.MustLock(t, locktest.SetNXPX(t, client, append(opts, locktest.LongTTL)...), onMaster0)
+			require.NoError(t, lock.Extend(t.Context(), time.Hour))
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	}
+}
+
+// TestSilentMasterOfAClusterHoldsUpNoConfirmation: many calls wait for it, and those of another master
+// whose replica confirms them go on.
+func TestSilentMasterOfAClusterHoldsUpNoConfirmation(t *testing.T) {
+	t.Parallel()
+	masters := redistest.StartCluster(t, partly...)
+	replicaOf(t, masters)
 	client := toCluster([]string{masters[0].Addr(), masters[1].Addr()})(t)
 	l := locktest.SetNXPX(t, client, ages, locktest.LongTTL, redlatch.WithReplicas(1, time.Second))
 	require.NoError(t, locktest.LockSoon(t, l, onMaster0).Unlock(t.Context()))

@@ -1,7 +1,5 @@
 package node
 
-import "github.com/redis/go-redis/v9"
-
 // A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's
 // slots need network calls. Their ctx is that of the batch, which ends with its calls, so go-redis
 // would give each such connection up, and no call would ever succeed. So when a call has been under
@@ -26,9 +24,9 @@ func (n *Node) connectLocked(c *Call) {
 		nothing = append(nothing[:2], 1, c.words[3])
 	}
 	b := &batch{Context: c.ctx, writtenOff: true}
-	i := item{call: &Call{times: times{at: over}, Key: c.key()}, cmd: redis.NewCmd(b, nothing...)}
+	i := item{call: &Call{times: times{at: over}, Key: c.key()}, cmd: newCmd(b, nothing)}
 	if len(c.batch.items) > 1 || c.Then != nil { // pipelines have connections of their own
-		i.then = redis.NewCmd(b, nothing...)
+		i.then = newCmd(b, nothing)
 	}
 	b.items = []item{i}
 	n.connects = b

@@ -173,7 +173,7 @@ func (b *batch) write(words int) {
 	command := func(words []any) *redis.Cmd {
 		begin := len(copies)
 		copies = append(copies, words...)
-		return redis.NewCmd(b, copies[begin:len(copies):len(copies)]...)
+		return newCmd(b, copies[begin:len(copies):len(copies)])
 	}
 	for i := range b.items {
 		p := &b.items[i]
@@ -181,6 +181,14 @@ func (b *batch) write(words int) {
 			p.then = command(p.call.Then)
 		}
 	}
+}
+
+// newCmd returns a command. It has the step between its keys, though one key is enough to send it: the
+// client of a Cluster would ask a server for that, at random, and wait for one that is silent.
+func newCmd(b *batch, words []any) *redis.Cmd {
+	cmd := redis.NewCmd(b, words...)
+	cmd.SetStepCount(1)
+	return cmd
 }
 
 // carry sends the commands of b and waits for the replies.
