@@ -113,16 +113,17 @@ func TestSilentMasterOfAClusterHoldsUpNoNewClient(t *testing.T) {
 	t.Parallel()
 	masters := redistest.StartCluster(t, partly...)
 	replicaOf(t, masters)
-	confirmed := redlatch.WithReplicas(1, time.Second)
-	locktest.LockSoon(t, locktest.SetNXPX(t, masters[0].Client(t), redlatch.WithKeyPrefix(onMaster0), confirmed), "ready")
+	confirmed := func(within time.Duration) redlatch.Option { return redlatch.WithReplicas(1, within) }
+	l := locktest.SetNXPX(t, masters[0].Client(t), redlatch.WithKeyPrefix(onMaster0), confirmed(time.Second))
+	locktest.LockSoon(t, l, "the replica is ready")
 	masters[2].Pause()
 	defer masters[2].Resume()
 	for range 6 {
-		for _, opts := range [][]redlatch.Option{nil, {confirmed}} {
+		for _, opts := range [][]redlatch.Option{nil, {confirmed(time.Minute)}} {
 			client := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{
 				Addrs: []string{masters[0].Addr(), masters[1].Addr()}, ReadTimeout: time.Hour,
 			}))
-			lock := locktest.MustLock(t, locktest.SetNXPX(t, client, append(opts, locktest.LongTTL)...), onMaster0)
+			lock := locktest.MustLock(t, locktest.SetNXPX(t, client, append(opts, ages, locktest.LongTTL)...), onMaster0)
 			require.NoError(t, lock.Extend(t.Context(), time.Hour))
 			require.NoError(t, lock.Unlock(t.Context()))
 		}

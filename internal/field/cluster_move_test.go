@@ -259,24 +259,25 @@ func TestSlotThatStaysHalfMoved(t *testing.T) {
 			m, ctx := moveOf(t, masters, addrs, name), t.Context()
 			ttl := locktest.LongTTL
 			if !slices.Contains(queueing, name) {
-				ttl = redlatch.WithTTL(5 * time.Second)
+				ttl = redlatch.WithTTL(10 * time.Second)
 			}
 			l, err := open(toCluster(addrs)(t), locktest.Briefly, ttl)
 			require.NoError(t, err)
 			lock := locktest.MustLock(t, l, name)
 			m.announce(t)
 			m.one(t, name)
+			extended := lock.Extend(ctx, time.Hour)
 			_, adopted := l.Adopt(ctx, name, lock.Token())
 			requireMoving(t, adopted)
 			if slices.Contains(queueing, name) {
-				require.NoError(t, lock.Extend(ctx, time.Hour))
+				require.NoError(t, extended)
 				m.keys(t)
 				m.finish(t)
 				_, err = l.Adopt(ctx, name, lock.Token())
 				require.NoError(t, err)
 				return
 			}
-			requireMoving(t, lock.Extend(ctx, time.Hour))
+			requireMoving(t, extended)
 			<-lock.Done()
 			require.ErrorIs(t, lock.Err(), redlatch.ErrLost)
 			require.ErrorContains(t, lock.Err(), "the Cluster moves the slot of this key to another server")

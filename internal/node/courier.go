@@ -183,8 +183,8 @@ func (b *batch) write(words int) {
 	}
 }
 
-// newCmd returns a command. It has the step between its keys, though one key is enough to send it: the
-// client of a Cluster would ask a server for that, at random, and wait for one that is silent.
+// newCmd returns a command. It says how far apart its keys are. Otherwise the client of a Cluster asks a
+// server for that, which it picks at random, and waits for one that is silent.
 func newCmd(b *batch, words []any) *redis.Cmd {
 	cmd := redis.NewCmd(b, words...)
 	cmd.SetStepCount(1)

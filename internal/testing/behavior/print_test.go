@@ -3,6 +3,7 @@ package behavior_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -60,6 +61,8 @@ func TestLockPrintsItsName(t *testing.T) {
 		for _, form := range []string{"%v", "%+v", "%s"} {
 			require.Equal(t, name, fmt.Sprintf(form, lock), form)
 		}
+		require.Equal(t, strconv.Quote(name), fmt.Sprintf("%q", lock))
+		require.Equal(t, "%!d(string="+name+")", fmt.Sprintf("%d", lock))
 		require.Equal(t, name, lock.String())
 		require.Equal(t, name, fmt.Sprint(*lock))
 		require.NoError(t, lock.Unlock(t.Context()))
