@@ -10,7 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -239,7 +239,7 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 		o.Answer = line.Permanent
 	}
 	o.Clean = !mayBeThere(got, err) &&
-		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*node.NotDone)))
+		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*rediserr.NotDone)))
 	o.Ended = a.claimEnded(m.now)
 	return o
 }
@@ -274,7 +274,7 @@ func (a *attempt) carried(got reply) {
 func (a *attempt) undo(ctx context.Context, err error) {
 	b := a.releasing(ctx, clock.MonoNow(), 0)
 	a.giveBack(b)
-	if node.Unreachable(err) {
+	if rediserr.Unreachable(err) {
 		return
 	}
 	select {

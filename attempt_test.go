@@ -16,7 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -104,7 +104,7 @@ func (f *fake) carryOutLocked(op op, p *params) reply {
 	}
 	fault := f.random.IntN(40)
 	if fault == 0 && op != toRelease {
-		return reply{err: &node.NotDone{Err: errFake}}
+		return reply{err: &rediserr.NotDone{Err: errFake}}
 	}
 	got := reply{at: f.now()}
 	_, holds := f.holders[p.token]

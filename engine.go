@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -112,7 +112,7 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 		r.names.lock, err = e.strategy.keyOf(r.cfg.prefix, key)
 	}
 	if err == nil && ctx.Err() != nil {
-		err = &node.NotDone{Err: ctxError(ctx)}
+		err = &rediserr.NotDone{Err: ctxError(ctx)}
 	}
 	return err
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -113,7 +113,7 @@ func (e outage) Unwrap() []error { return []error{ErrUnavailable, e.error} }
 
 // asOutage makes err match ErrUnavailable if Redis is the reason for it.
 func asOutage(err error) error {
-	if node.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
+	if rediserr.Unavailable(err) && !errors.Is(err, ErrUnavailable) {
 		return outage{err}
 	}
 	return err
@@ -252,7 +252,7 @@ func permanent(err error) bool {
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
-var unfixable = []error{node.ErrOtherData, node.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
+var unfixable = []error{rediserr.ErrOtherData, rediserr.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get
 // one. It matches [ErrNotAcquired], [ErrLost] or [ErrNoQuorum].

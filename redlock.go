@@ -13,6 +13,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/node"
 	"github.com/redlatch/redlatch/internal/quorum"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -223,7 +224,7 @@ func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, g
 	err := got.err
 	a := quorum.Answer{Outcome: outcomeOf(e.Step, err), Vote: got.tick, Holder: got.holder, Left: got.left}
 	failed := a.Outcome == quorum.Failed
-	if failed && node.Answered(err) { // the node has reported other failures
+	if failed && rediserr.Answered(err) { // the node has reported other failures
 		o.r.nodes[e.Node].Trouble(err)
 	}
 	b := o.params.tokenOps
@@ -234,7 +235,7 @@ func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, g
 		}
 		return t.Answer(e, a, nil)
 	})
-	if e.Step.Creates() && (resent || failed && !node.Answered(err)) { // another send may be carried out until then
+	if e.Step.Creates() && (resent || failed && !rediserr.Answered(err)) { // another send may be carried out until then
 		time.AfterFunc(o.params.timeout, func() { // posts, and ends
 			b.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Settled(e.Node, nil) })
 		})
@@ -248,7 +249,7 @@ func outcomeOf(step quorum.Step, err error) quorum.Outcome {
 		return quorum.Done
 	case errors.Is(err, ErrNotAcquired):
 		return quorum.Held
-	case errors.Is(err, ErrLost), step == quorum.Acquire && errors.As(err, new(*node.NotDone)):
+	case errors.Is(err, ErrLost), step == quorum.Acquire && errors.As(err, new(*rediserr.NotDone)):
 		return quorum.NotHeld
 	}
 	return quorum.Failed

@@ -10,6 +10,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/lua"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -124,7 +125,7 @@ func readRelease(r node.Reply) (answer int64, err error) {
 func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
 	switch {
-	case errors.Is(r.Err, node.ErrOtherData):
+	case errors.Is(r.Err, rediserr.ErrOtherData):
 		return 0, errOverwritten
 	case r.Err != nil:
 		return 0, r.Err

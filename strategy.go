@@ -13,6 +13,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/inbox"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // A strategy is one way to keep a lock in Redis. It knows commands and replies only: it never waits
@@ -185,7 +186,7 @@ type inspection struct {
 // and left nothing behind.
 func knownNotDone(err error) bool {
 	return errors.Is(err, ErrNotAcquired) || errors.Is(err, ErrInvalid) ||
-		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*node.NotDone))
+		errors.Is(err, ErrNoQuorum) || errors.As(err, new(*rediserr.NotDone))
 }
 
 // A parse reads the reply to a command.
@@ -220,7 +221,7 @@ func (s *single) nodeFor(p *params) *node.Node {
 // silence returns why a node has not answered for a time.
 func silence(n *node.Node, since time.Duration) error {
 	_, trouble := n.Health()
-	return &node.NoReply{Within: since.Round(time.Millisecond), Last: trouble}
+	return &rediserr.NoReply{Within: since.Round(time.Millisecond), Last: trouble}
 }
 
 func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
@@ -257,7 +258,7 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 func (c *replication) confirmed(wait *node.Reply) error {
 	got, _ := wait.Value.(int64)
 	switch err := wait.Err; {
-	case node.Mistake(err): // the command is unknown or forbidden
+	case rediserr.Mistake(err): // the command is unknown or forbidden
 		return fmt.Errorf("%w: WithReplicas needs WAIT, which this Redis refuses: %w", errors.ErrUnsupported, err)
 	case err != nil:
 		return fmt.Errorf("WAIT: %w", err)

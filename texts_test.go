@@ -15,7 +15,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	core "github.com/redlatch/redlatch/internal/lease"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -44,7 +44,7 @@ func TestTexts(t *testing.T) {
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
 	quorum := &QuorumError{
 		Op: "acquire", Key: "k", Need: 2, names: []string{"10.0.0.1:6379", "10.0.0.2:6379", "node 2"},
-		Nodes: []error{nil, &node.NoReply{Within: time.Second}, errNotWaitedFor}, err: ErrNoQuorum,
+		Nodes: []error{nil, &rediserr.NoReply{Within: time.Second}, errNotWaitedFor}, err: ErrNoQuorum,
 	}
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
@@ -116,10 +116,10 @@ func TestTexts(t *testing.T) {
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
 		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: wire.NewToken("api-7", false)})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
-		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &node.NoReply{Within: time.Second}})},
-		{"no reply", unavailable(&node.NoReply{Within: time.Second})},
-		{"no reply after trouble", unavailable(&node.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},
-		{"still failing", unavailable(&node.NoReply{Within: time.Second, Last: node.Explain(loading)})},
+		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &rediserr.NoReply{Within: time.Second}})},
+		{"no reply", unavailable(&rediserr.NoReply{Within: time.Second})},
+		{"no reply after trouble", unavailable(&rediserr.NoReply{Within: time.Second, Last: errors.New("dial tcp 10.0.0.1:6379: connect: connection refused")})},
+		{"still failing", unavailable(&rediserr.NoReply{Within: time.Second, Last: rediserr.Explain(loading)})},
 		{"no quorum", unavailable(quorum)},
 		{"too slow", unavailable(errSlow)},
 		{"lost, gone", wrap("extend", "k", errDeleted)},
@@ -127,7 +127,7 @@ func TestTexts(t *testing.T) {
 		{"lost, gone or taken", wrap("unlock", "k", errNotOurs)},
 		{"lost, overwritten", wrap("extend", "k", errOverwritten)},
 		{"lost, a fixed lease", expired(core.Fixed, nil)},
-		{"lost, trouble", expired(core.Failing, &node.NoReply{Within: time.Second})},
+		{"lost, trouble", expired(core.Failing, &rediserr.NoReply{Within: time.Second})},
 		{"lost, in silence", expired(core.Silent, nil)},
 		{"lost, a dropped handle", expired(core.Dropped, nil)},
 		{"lost, a paused process", expired(core.Late, nil)},

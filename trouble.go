@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -91,13 +91,13 @@ func kindOfTrouble(err error) string {
 	case errors.Is(err, ErrLost):
 		return "slow"
 	}
-	return node.Cause(err)
+	return rediserr.Cause(err)
 }
 
 // reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the
 // hook.
 func (e *engine) reportNode(name string, err error) {
-	c := cause{node: name, kind: node.Cause(err)}
+	c := cause{node: name, kind: rediserr.Cause(err)}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
 		event := Event{Strategy: e.name, Node: name, Cause: c.kind, Err: asOutage(err)}
 		go hook(context.Background(), event) // ends with the hook

@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // A kind is what a key is, such as a lock or a semaphore, as its form in Redis shows.
@@ -53,7 +53,7 @@ func (l *anyKind) of(ctx context.Context, key string) (redlatch.Locker, redlatch
 		switch {
 		case failed == nil && (isOurs(found) || found.Waiters > 0), failed == nil && err != nil:
 			return other, found, failed
-		case failed != nil && err != nil && errors.Is(err, node.ErrOtherData):
+		case failed != nil && err != nil && errors.Is(err, rediserr.ErrOtherData):
 			err = failed // it may name a missing right
 		}
 	}

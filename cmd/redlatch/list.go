@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 const listUsage = `usage: redlatch list [flags]
@@ -93,7 +93,7 @@ func (f *listFlags) show(ctx context.Context, clients []redis.UniversalClient) (
 		fmt.Fprintln(&notes, summary(all, s.read, time.Since(begin)))
 	}
 	if s.hidden > 0 {
-		note(&notes, fmt.Errorf("list: %s keys could not be read: %w", thousands(s.hidden), node.Explain(s.why)))
+		note(&notes, fmt.Errorf("list: %s keys could not be read: %w", thousands(s.hidden), rediserr.Explain(s.why)))
 	}
 	for _, err := range failed {
 		note(&notes, fmt.Errorf("list: %w", err))
@@ -193,7 +193,7 @@ func (f *listFlags) inspect(
 			switch {
 			case failed == nil && isOurs(st):
 				all = append(all, listed{strings.TrimPrefix(key, f.prefix), k, 1, st})
-			case failed == nil, errors.Is(failed, node.ErrOtherData), errors.Is(failed, redlatch.ErrInvalid):
+			case failed == nil, errors.Is(failed, rediserr.ErrOtherData), errors.Is(failed, redlatch.ErrInvalid):
 				// It is not ours, or not any more.
 			default:
 				lost, err = lost+1, failed

@@ -14,7 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -91,8 +91,8 @@ func of(c *redis.Client, err error) error {
 
 // explained returns an error of a client as the library words it, with a hint where it has one.
 func explained(err error) error {
-	err = node.Explain(err)
-	if node.Silence(err) {
+	err = rediserr.Explain(err)
+	if rediserr.Silence(err) {
 		err = fmt.Errorf("no reply: %w", err)
 	}
 	return err

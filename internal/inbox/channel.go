@@ -9,7 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // Channels is the pattern of the channels of all Lockers.
@@ -27,7 +27,7 @@ type client interface {
 func newChannel(client any) string {
 	database := 0
 	if c, knows := client.(interface{ Options() *redis.Options }); knows {
-		_ = node.Shield(func() error { database = c.Options().DB; return nil }) // it may embed a nil client
+		_ = rediserr.Shield(func() error { database = c.Options().DB; return nil }) // it may embed a nil client
 	}
 	if database > 0 {
 		return fmt.Sprintf("redlatch:%d:%s", database, uuid.NewString())

@@ -23,6 +23,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -145,7 +146,7 @@ func (b *Inbox) run() {
 			return
 		}
 		b.setSubscribed(false)
-		if !node.Answered(err) {
+		if !rediserr.Answered(err) {
 			b.slots.Reload()
 		}
 		before := last
@@ -154,14 +155,14 @@ func (b *Inbox) run() {
 		case confirmed:
 			failed, hungUp = 0, 0
 		case passing(err) || !b.Served(before): // an outage
-		case node.Answered(err):
+		case rediserr.Answered(err):
 			hungUp = mostHungUp
 		default:
 			hungUp++
 		}
 		pause := reconnectPause(failed)
 		if hungUp == mostHungUp {
-			b.refuse(node.Explain(err))
+			b.refuse(rediserr.Explain(err))
 			pause, hungUp = lastReconnect, 0
 		}
 		for ; pause > 0; pause -= wakeEvery {
@@ -181,8 +182,8 @@ func reconnectPause(failed int) time.Duration {
 
 // passing reports whether a connection that failed with err says nothing about SUBSCRIBE.
 func passing(err error) bool {
-	return node.Silence(err) || node.Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
-		node.Answered(err) && node.Unavailable(err)
+	return rediserr.Silence(err) || rediserr.Unreachable(err) || errors.Is(err, redis.ErrClosed) ||
+		rediserr.Answered(err) && rediserr.Unavailable(err)
 }
 
 var errReplaced = errors.New("the subscription is replaced")
@@ -193,11 +194,11 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	ctx, noDials := context.WithCancel(context.Background())
 	defer noDials()
 	var ps *redis.PubSub
-	if err := node.Shield(func() error { ps = b.client.Subscribe(ctx, b.Channel); return nil }); err != nil {
+	if err := rediserr.Shield(func() error { ps = b.client.Subscribe(ctx, b.Channel); return nil }); err != nil {
 		return false, err
 	}
 	defer func() {
-		if !node.Panicked(err) { // then it may be locked for ever, and has no connection
+		if !rediserr.Panicked(err) { // then it may be locked for ever, and has no connection
 			_ = ps.Close()
 		}
 	}()
@@ -209,7 +210,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 	defer late.Stop()
 	for silent := 0; ; { // wakes in a row
 		var message any
-		err := node.Shield(func() (err error) { message, err = ps.ReceiveTimeout(ctx, wakeEvery); return err })
+		err := rediserr.Shield(func() (err error) { message, err = ps.ReceiveTimeout(ctx, wakeEvery); return err })
 		late.Reset(lateAfter)
 		switch {
 		case err == nil:
@@ -218,7 +219,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 				confirmed = true
 				noDials() // if the connection breaks, dialers that heed ctx fail at once
 			}
-		case !node.Silence(err):
+		case !rediserr.Silence(err):
 			return confirmed, err
 		case b.stop():
 			return confirmed, nil
@@ -228,7 +229,7 @@ func (b *Inbox) receive() (confirmed bool, err error) {
 				return confirmed, err
 			}
 			if silent == pingAfter {
-				if err := node.Shield(func() error { return ps.Ping(ctx) }); err != nil {
+				if err := rediserr.Shield(func() error { return ps.Ping(ctx) }); err != nil {
 					return confirmed, err
 				}
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
@@ -41,12 +42,12 @@ func carriesOn(t *testing.T, client client) {
 		key, number := fmt.Sprint(prefix, i), int64(i)
 		calls = append(calls, Command("set", key, i), Command("get", key+"nothing"), Command("get", prefix),
 			Eval(add, 1, &key, &number), Eval(fail, 1, prefix))
-		want = append(want, "OK", nil, "v", []any{key, number, nil}, ErrOtherData)
+		want = append(want, "OK", nil, "v", []any{key, number, nil}, rediserr.ErrOtherData)
 	}
 	for i, reply := range together(n, calls...) {
 		if r := <-reply; r.Err != nil {
 			require.ErrorIs(t, r.Err, want[i].(error))
-			require.True(t, Answered(r.Err))
+			require.True(t, rediserr.Answered(r.Err))
 		} else {
 			require.Equal(t, Reply{Value: want[i]}, r)
 		}
@@ -129,7 +130,7 @@ func TestSilentServerPilesUpNothing(t *testing.T) {
 			// They end, although the client itself waits forever.
 			for _, reply := range post1000(timeout) {
 				err := (<-reply).Err
-				require.ErrorAs(t, err, new(*NoReply))
+				require.ErrorAs(t, err, new(*rediserr.NoReply))
 				require.NotErrorIs(t, err, context.Canceled)
 				require.NotErrorIs(t, err, context.DeadlineExceeded)
 			}
@@ -150,7 +151,7 @@ func TestDeferredCommandHoldsUpNoTimeout(t *testing.T) {
 	require.NoError(t, err)
 	select {
 	case r := <-post(New(deferred), within(Command("ping"), 50*time.Millisecond)):
-		require.ErrorAs(t, r.Err, new(*NoReply))
+		require.ErrorAs(t, r.Err, new(*rediserr.NoReply))
 	case <-time.After(limit):
 		require.Fail(t, "the call did not end")
 	}

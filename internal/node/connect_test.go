@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestConnectionIsFinishedForLaterCalls(t *testing.T) {
 		}
 		for range 3 {
 			for _, err := range sets(timeout) {
-				require.ErrorAs(t, err, new(*NoReply))
+				require.ErrorAs(t, err, new(*rediserr.NoReply))
 			}
 		}
 		require.LessOrEqual(t, begun.Load(), int64(3*2+1), "a silent node sends each call alone")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // A batch is what a courier carries at once. It is also the context of its commands. It ends when
@@ -239,7 +240,7 @@ func (n *Node) carryTogether(b *batch, c client) {
 		}
 	}
 	_, err := pipe.Exec(b)
-	if err == nil || Answered(err) {
+	if err == nil || rediserr.Answered(err) {
 		err = errNoReply
 	}
 	for _, i := range b.items {

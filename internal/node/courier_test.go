@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
@@ -184,7 +185,7 @@ func TestSilentIsANodeThatAnsweredNothingDuringACall(t *testing.T) {
 		})
 		slow := post(n, within(Command("hung"), time.Second))
 		time.Sleep(500 * time.Millisecond)
-		require.True(t, Answered(do(n, Command("refused")).Err))
+		require.True(t, rediserr.Answered(do(n, Command("refused")).Err))
 		require.Error(t, (<-slow).Err)
 		require.False(t, silent(n), "it answered meanwhile")
 		require.Error(t, do(n, within(Command("hung"), time.Second)).Err)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
@@ -98,11 +99,11 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"ERR Unknown Redis command called from script":                                      "ERR Unknown Redis command called from script",
 		"ERR unknown subcommand 'X'. Try SCRIPT HELP.":                                      "ERR unknown subcommand 'X'. Try SCRIPT HELP.",
 	} {
-		err := Explain(answer(said))
+		err := rediserr.Explain(answer(said))
 		require.EqualError(t, err, want)
-		require.True(t, Answered(err))
-		require.Equal(t, strings.HasPrefix(want, "WRONGTYPE"), errors.Is(err, ErrOtherData))
-		require.Equal(t, strings.HasPrefix(want, "ERR bad lua") || strings.HasSuffix(want, eval), errors.Is(err, ErrBadScript))
+		require.True(t, rediserr.Answered(err))
+		require.Equal(t, strings.HasPrefix(want, "WRONGTYPE"), errors.Is(err, rediserr.ErrOtherData))
+		require.Equal(t, strings.HasPrefix(want, "ERR bad lua") || strings.HasSuffix(want, eval), errors.Is(err, rediserr.ErrBadScript))
 		for ; err != nil; err = errors.Unwrap(err) {
 			require.NotContains(t, err.Error(), "sesame")
 		}
@@ -120,15 +121,15 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 	wrongPassword := fmt.Errorf("redis: all sentinels specified in configuration are unreachable: %w", errors.Join(answer("NOPERM no"), io.EOF))
 	for cause, errs := range map[string][]error{
 		"connection": {
-			&NoReply{Within: time.Second, Last: Explain(refused)}, &NotDone{&NoReply{Within: time.Second, Last: refused}}, refused,
+			&rediserr.NoReply{Within: time.Second, Last: rediserr.Explain(refused)}, &rediserr.NotDone{Err: &rediserr.NoReply{Within: time.Second, Last: refused}}, refused,
 			errSlowDial, io.EOF, io.ErrUnexpectedEOF, redis.ErrPoolTimeout, errNoReply, sentinels, context.Canceled, wrongName, wrongPassword, redis.Nil,
 			&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")}, errors.New("NOPERM: a circuit is open"),
 		},
 		"timeout": {
-			&NoReply{Within: time.Second}, &NoReply{Within: time.Second, Last: Explain(io.EOF)}, &NotDone{&NoReply{Last: errTooLate}},
+			&rediserr.NoReply{Within: time.Second}, &rediserr.NoReply{Within: time.Second, Last: rediserr.Explain(io.EOF)}, &rediserr.NotDone{Err: &rediserr.NoReply{Last: errTooLate}},
 			context.DeadlineExceeded,
 		},
-		"LOADING": {&NoReply{Within: time.Second, Last: errLoading}},
+		"LOADING": {&rediserr.NoReply{Within: time.Second, Last: errLoading}},
 		"error": {
 			answer("upstream failure"), answer("upstream connect error or disconnect/reset before headers"), answer("no upstream host"),
 			answer("8c1f-41 the id of a request"), answer(""),
@@ -142,16 +143,16 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 		"UNBLOCKED": {answer("UNBLOCKED force unblock from blocking operation")},
 	} {
 		for _, err := range errs {
-			explained := Explain(err)
-			require.True(t, Unavailable(explained), "%T %v", err, err)
-			require.True(t, Unavailable(fmt.Errorf("while locking: %w", explained)), "%T %v", err, err)
-			require.True(t, retryable(err), "%T %v", err, err)
-			require.Equal(t, cause, Cause(explained), "%T %v", err, err)
+			explained := rediserr.Explain(err)
+			require.True(t, rediserr.Unavailable(explained), "%T %v", err, err)
+			require.True(t, rediserr.Unavailable(fmt.Errorf("while locking: %w", explained)), "%T %v", err, err)
+			require.True(t, rediserr.Retryable(err), "%T %v", err, err)
+			require.Equal(t, cause, rediserr.Cause(explained), "%T %v", err, err)
 			require.NotErrorIs(t, explained, context.DeadlineExceeded)
 			require.NotErrorIs(t, explained, context.Canceled)
 			require.NotErrorIs(t, explained, redis.Nil)
 			require.NotContains(t, explained.Error(), "\n")
-			require.Equal(t, Unreachable(err), Unreachable(explained))
+			require.Equal(t, rediserr.Unreachable(err), rediserr.Unreachable(explained))
 		}
 	}
 	for _, said := range []string{
@@ -161,12 +162,12 @@ func TestErrorsSayWhoHasToAct(t *testing.T) {
 		"ERR Unknown command called from script script: on @user_script:1.", "ERR This Redis command is not allowed from script",
 		"ERR This Valkey command is not allowed from script script: on @user_script:1.",
 	} {
-		err := Explain(answer(said))
-		require.False(t, Unavailable(err), said)
-		require.True(t, Mistake(err), said)
-		require.False(t, retryable(err), said)
+		err := rediserr.Explain(answer(said))
+		require.False(t, rediserr.Unavailable(err), said)
+		require.True(t, rediserr.Mistake(err), said)
+		require.False(t, rediserr.Retryable(err), said)
 	}
-	require.True(t, net.Error(&NoReply{}).Temporary()) //nolint:staticcheck // some callers still ask
-	require.False(t, Unavailable(context.DeadlineExceeded), "that of the caller")
-	require.False(t, Unavailable(Explain(redis.ErrClosed)))
+	require.True(t, net.Error(&rediserr.NoReply{}).Temporary()) //nolint:staticcheck // some callers still ask
+	require.False(t, rediserr.Unavailable(context.DeadlineExceeded), "that of the caller")
+	require.False(t, rediserr.Unavailable(rediserr.Explain(redis.ErrClosed)))
 }

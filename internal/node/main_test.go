@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
@@ -263,7 +264,7 @@ func requireOK(t *testing.T, resent bool, r Reply) {
 }
 
 // isNotDone reports whether err is marked as that of a call that was not carried out.
-func isNotDone(err error) bool { return errors.As(err, new(*NotDone)) }
+func isNotDone(err error) bool { return errors.As(err, new(*rediserr.NotDone)) }
 
 func silent(n *Node) bool {
 	is, _ := n.Health()

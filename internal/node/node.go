@@ -33,6 +33,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 const (
@@ -249,8 +250,8 @@ func (n *Node) longWayLocked() bool {
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	if r.Err != nil && !c.resent && c.batch == nil && !Answered(r.Err) {
-		r.Err = &NotDone{r.Err}
+	if r.Err != nil && !c.resent && c.batch == nil && !rediserr.Answered(r.Err) {
+		r.Err = &rediserr.NotDone{Err: r.Err}
 	}
 	r.Resent = c.resent
 	if b := c.batch; b != nil {
@@ -337,7 +338,7 @@ func (n *Node) timeOutLocked(c *Call, now clock.Mono) {
 		n.silent = true
 	}
 	n.slots.Reload()
-	err := &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
+	err := &rediserr.NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
 	n.Trouble(err)
 	n.repeatLocked(c, 0, now)
 	n.endLocked(c, Reply{Err: err})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 var (
@@ -135,13 +136,13 @@ func TestCallKnowsWhatMayHaveBeenCarriedOut(t *testing.T) {
 				}
 				requireOK(t, c.resent, endsWith(func(commands) error { return nil }))
 				r := endsWith(func(commands) error { return answer("NOPERM no") })
-				require.True(t, Answered(r.Err))
+				require.True(t, rediserr.Answered(r.Err))
 				require.False(t, isNotDone(r.Err), "a refusal is an answer")
 				r = endsWith(func(commands) error { return redis.ErrClosed })
 				require.ErrorIs(t, r.Err, redis.ErrClosed)
 				require.Equal(t, !c.resent, isNotDone(r.Err))
 				r = endsWith(g.pass)
-				require.ErrorAs(t, r.Err, new(*NoReply))
+				require.ErrorAs(t, r.Err, new(*rediserr.NoReply))
 				require.False(t, isNotDone(r.Err), "it was under way")
 			})
 		})

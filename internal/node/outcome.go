@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // misused is called if a reply is dropped since it is for another call. Tests panic.
@@ -28,7 +29,7 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		return
 	}
 	c.batch = nil
-	if err != nil && (!notSent(err) || i.again || failed != nil) { // if the second failed, the first was carried out
+	if err != nil && (!rediserr.NotSent(err) || i.again || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
 	switch {
@@ -37,27 +38,27 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)
 	case late:
-		n.endLocked(c, Reply{Err: &NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
+		n.endLocked(c, Reply{Err: &rediserr.NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
 	case err == nil && i.then != nil:
-		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: Explain(failed)}})
+		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: rediserr.Explain(failed)}})
 	case err == nil:
 		n.endLocked(c, Reply{Value: i.cmd.Val()})
-	case c.script != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || lacksEval(err)):
-		n.noEvalSHA = n.noEvalSHA || lacksEval(err)
+	case c.script != nil && (redis.HasErrorPrefix(err, "NOSCRIPT") || rediserr.LacksEval(err)):
+		n.noEvalSHA = n.noEvalSHA || rediserr.LacksEval(err)
 		c.sendSource()
 		n.sendLocked(c)
-	case retryable(err) && gaveUp:
+	case rediserr.Retryable(err) && gaveUp:
 		if err == context.Canceled { //nolint:errorlint // an error of Sentinels may match it, too
 			err = n.noConnection(c)
 		}
-		c.trouble = cmp.Or(c.trouble, Explain(err))
-	case retryable(err):
-		n.retryLocked(c, Explain(err), now)
+		c.trouble = cmp.Or(c.trouble, rediserr.Explain(err))
+	case rediserr.Retryable(err):
+		n.retryLocked(c, rediserr.Explain(err), now)
 	default:
-		if says(err, rights...) { // they may be given back
+		if rediserr.MissesRight(err) { // they may be given back
 			n.repeatLocked(c, insistEvery, now)
 		}
-		n.endLocked(c, Reply{Err: Explain(err)})
+		n.endLocked(c, Reply{Err: rediserr.Explain(err)})
 	}
 }
 
@@ -65,18 +66,18 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 // came too late to create anything.
 func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 	c := i.call
-	if err == nil || Answered(err) {
+	if err == nil || rediserr.Answered(err) {
 		n.answered, n.silent, n.trouble = now, false, nil
 	} else {
 		n.slots.Reload()
 	}
-	if err == nil || !aboutServer(err) {
+	if err == nil || !rediserr.AboutServer(err) {
 		n.illness.pass(c.kind(), c.sick, now)
 	}
 	if err == nil {
 		n.served = now
 	}
-	if c.parked && (err == nil || Mistake(err)) {
+	if c.parked && (err == nil || rediserr.Mistake(err)) {
 		n.followLocked()
 	}
 	at, late := tooLate(i.cmd.Val())
@@ -96,7 +97,7 @@ var errTooLate = errors.New("the command came too late (raise WithOpTimeout if c
 func (n *Node) outcomeOf(i *item) (err, failed error) {
 	err = i.cmd.Err()
 	if errors.Is(err, redis.ErrClosed) && n.isOpen(i.call.key()) {
-		err = errShardLeft
+		err = rediserr.ErrServerLeft
 	}
 	// No script answers nil, but the client of a Cluster does that does not know its servers. An
 	// error of Sentinels may match redis.Nil.
@@ -104,7 +105,7 @@ func (n *Node) outcomeOf(i *item) (err, failed error) {
 		err = nil
 	}
 	if _, late := tooLate(i.cmd.Val()); err == nil && i.then != nil && !late {
-		if failed = i.then.Err(); failed != nil && (!Answered(failed) || retryable(failed)) {
+		if failed = i.then.Err(); failed != nil && (!rediserr.Answered(failed) || rediserr.Retryable(failed)) {
 			err = failed
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
@@ -71,7 +72,7 @@ func TestPanicOfTheClientIsTheOutcomeOfItsCalls(t *testing.T) {
 					n.Trouble = func(err error) { troubles = append(troubles, err.Error()) }
 					for _, reply := range together(n, c.calls()...) {
 						if r := <-reply; c.failed {
-							require.ErrorAs(t, r.Err, new(*NoReply))
+							require.ErrorAs(t, r.Err, new(*rediserr.NoReply))
 							require.False(t, isNotDone(r.Err))
 						} else {
 							requireOK(t, true, r)

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // A park has the calls that have failed, or wait until the server is well.
@@ -18,7 +19,7 @@ type park struct {
 func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
 	c.trouble, n.trouble = err, err
 	n.Trouble(err)
-	c.refused, c.sick = true, !n.several && aboutServer(err)
+	c.refused, c.sick = true, !n.several && rediserr.AboutServer(err)
 	if c.sick {
 		n.why = err
 		n.illness.fail(now, rand.Float64())

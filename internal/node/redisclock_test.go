@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline: however long the answer with the time was under
@@ -120,7 +121,7 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 			})
 			r := do(n, creates("k"))
 			require.ErrorIs(t, r.Err, map[bool]error{false: errTooLate, true: io.EOF}[c.cut], name)
-			require.True(t, Unavailable(r.Err))
+			require.True(t, rediserr.Unavailable(r.Err))
 			require.Equal(t, []bool{!c.cut, c.cut}, []bool{isNotDone(r.Err), r.Resent}, name)
 			require.Len(t, c.takes, sends, name)
 			require.False(t, silent(n), "it was an answer")

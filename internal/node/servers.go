@@ -81,10 +81,6 @@ func serverOf(c client, key string) (*redis.Client, error) {
 	return c.(*redis.ClusterClient).MasterForKey(ended, key)
 }
 
-// errShardLeft is the outcome of a command for a shard that has left its Ring, which closes its client. It
-// was not carried out.
-var errShardLeft = errors.New("the shard of the key has left the Ring")
-
 // isOpen reports whether the client is known to be open, though it has returned [redis.ErrClosed].
 func (n *Node) isOpen(key string) bool {
 	ring, is := n.client.(interface {

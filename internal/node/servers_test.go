@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/rediserr"
+
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
@@ -113,7 +115,7 @@ func TestMasterHasANodeOfItsOwn(t *testing.T) {
 		require.Equal(t, 3, most)
 		require.True(t, n.Served(0))
 		for _, reply := range silent {
-			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+			require.ErrorAs(t, (<-reply).Err, new(*rediserr.NoReply))
 		}
 		is, _ := first.Health()
 		require.True(t, is)
@@ -145,7 +147,7 @@ func TestSilentMasterHoldsUpNoConfirmationOfAnother(t *testing.T) {
 		}
 		require.Equal(t, begin, time.Now())
 		for _, reply := range silent {
-			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+			require.ErrorAs(t, (<-reply).Err, new(*rediserr.NoReply))
 		}
 		g.open()
 		synctest.Wait()
@@ -182,7 +184,7 @@ func TestSilentMasterHoldsUpNoFirstConfirmationOfAnother(t *testing.T) {
 		requireOK(t, false, do(n.Of(onSecond), confirmed(onSecond)))
 		require.Equal(t, begin, time.Now())
 		for _, reply := range silent {
-			require.ErrorAs(t, (<-reply).Err, new(*NoReply))
+			require.ErrorAs(t, (<-reply).Err, new(*rediserr.NoReply))
 		}
 		g.open()
 		synctest.Wait()
@@ -232,7 +234,7 @@ func TestShardOfARingHasANodeOfItsOwn(t *testing.T) {
 		}
 		require.Equal(t, begin, time.Now())
 		require.Equal(t, 3, most)
-		require.ErrorAs(t, (<-silent).Err, new(*NoReply))
+		require.ErrorAs(t, (<-silent).Err, new(*rediserr.NoReply))
 		g.open()
 		synctest.Wait()
 		require.True(t, idle(n.Of(tags[0])) && idle(n.Of(tags[1])) && idle(n))
@@ -323,7 +325,7 @@ func TestRedirectedCallTravelsAlone(t *testing.T) {
 			requireOK(t, false, <-got[0])
 			requireOK(t, false, <-got[2])
 			require.Equal(t, begin, time.Now())
-			require.ErrorAs(t, (<-got[1]).Err, new(*NoReply))
+			require.ErrorAs(t, (<-got[1]).Err, new(*rediserr.NoReply))
 			require.InDelta(t, time.Second, time.Since(begin), float64(tick))
 			synctest.Wait()
 			require.Equal(t, []int{0, 1}, []int{repeats(first), repeats(n)})
@@ -448,7 +450,7 @@ func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
 		requireOK(t, false, <-got[0])
 		requireOK(t, false, <-got[2])
 		require.Equal(t, begin, time.Now())
-		require.ErrorAs(t, (<-got[1]).Err, new(*NoReply))
+		require.ErrorAs(t, (<-got[1]).Err, new(*rediserr.NoReply))
 		require.InDelta(t, time.Second, time.Since(begin), float64(tick))
 		g.open()
 		synctest.Wait()
@@ -469,7 +471,7 @@ func TestCallWhoseKeyHasMovedNeedsNoFormerMaster(t *testing.T) {
 		first.mu.Unlock()
 		insists := within(on(onFirst), time.Second)
 		insists.Insists = true
-		require.ErrorAs(t, do(first, insists).Err, new(*NoReply))
+		require.ErrorAs(t, do(first, insists).Err, new(*rediserr.NoReply))
 		time.Sleep(2 * insistEvery) // its repeat takes the last courier
 		last.Store(4000)
 		n.slots.Reload()

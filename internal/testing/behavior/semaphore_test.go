@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
-	"github.com/redlatch/redlatch/internal/node"
+	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
@@ -294,7 +294,7 @@ func TestSomebodysSortedSetIsLeftAlone(t *testing.T) {
 			"Lead":    func() error { return redlatch.Lead(bounded(t), l, "k", never[*redlatch.Lock](t)) },
 			"a lock":  func() error { _, err := lock.Lock(t.Context(), "k"); return err },
 		} {
-			requireOnly(t, ask(), node.ErrOtherData, op)
+			requireOnly(t, ask(), rediserr.ErrOtherData, op)
 		}
 		require.ErrorIs(t, permits[0].Unlock(t.Context()), redlatch.ErrLost)
 		require.ErrorIs(t, permits[1].Extend(t.Context(), time.Hour), redlatch.ErrLost)

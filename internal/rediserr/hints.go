@@ -1,4 +1,4 @@
-package node
+package rediserr
 
 import (
 	"errors"
@@ -57,8 +57,8 @@ var (
 // arguments follow, and a token is one of them.
 var unknownCommand = regexp.MustCompile("(?i)^.*?unknown command:? ['\"`][^'\"`]*['\"`]")
 
-// lacksEval reports whether the server has no EVAL or no EVALSHA, such as one where it is renamed.
-func lacksEval(err error) bool {
+// LacksEval reports whether the server has no EVAL or no EVALSHA, such as one where it is renamed.
+func LacksEval(err error) bool {
 	name := strings.ToLower(unknownCommand.FindString(answerText(err)))
 	return strings.Contains(name, "eval")
 }
@@ -82,7 +82,7 @@ func Explain(err error) error {
 	said := answerText(err)
 	if name := unknownCommand.FindString(said); name != "" {
 		said, err = name, cut(name)
-		if lacksEval(err) {
+		if LacksEval(err) {
 			return &explained{err, said + " (redlatch needs EVAL: connect the client to servers that have it)", ErrBadScript}
 		}
 	}

@@ -1,4 +1,6 @@
-package node
+// Package rediserr says what an error of a Redis client means: whether the command was carried out, whether it
+// may soon succeed, whether it is about the whole server, and what a caller reads. It does no IO.
+package rediserr
 
 import (
 	"context"
@@ -14,6 +16,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 )
+
+// ErrServerLeft is the outcome of a command for a server that has left its Cluster or Ring, which closes
+// its client. It was not carried out.
+var ErrServerLeft = errors.New("the server of the key has left")
 
 // NotDone marks the error of a call that was not carried out.
 type NotDone struct{ Err error }
@@ -72,11 +78,11 @@ func answerOf(err error) error {
 
 var joined = reflect.TypeOf(errors.Join(io.EOF))
 
-// notSent reports whether a command that failed with err was not carried out. The words of a proxy
+// NotSent reports whether a command that failed with err was not carried out. The words of a proxy
 // do not say so: the server behind it may have carried the command out.
-func notSent(err error) bool {
+func NotSent(err error) bool {
 	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) ||
-		isOne(err, redis.ErrClosed, errShardLeft, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
+		isOne(err, redis.ErrClosed, ErrServerLeft, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
 }
 
 // Silence reports whether the reason for err is that the server has not answered in time.
@@ -106,6 +112,9 @@ func Unavailable(err error) bool {
 // too.
 func Mistake(err error) bool { return says(err, rights...) || says(err, mistakes...) }
 
+// MissesRight reports whether err is the answer to a user who lacks a right.
+func MissesRight(err error) bool { return says(err, rights...) }
+
 // rights begin the answers to a user who lacks a right.
 var rights = []string{"NOPERM", "ERR The user executing the script", "ERR ACL failure in script"}
 
@@ -129,9 +138,9 @@ var serverRefusals = []string{
 // refusals begin the other answers of Redis that it has not carried out the command.
 var refusals = []string{"OOM", "TRYAGAIN", "MOVED ", "ASK ", "NOSCRIPT"}
 
-// aboutServer reports whether err is about the whole server: it says so, or the connection broke.
+// AboutServer reports whether err is about the whole server: it says so, or the connection broke.
 // Any other error may be about one key, since proxies and hooks have words of their own.
-func aboutServer(err error) bool {
+func AboutServer(err error) bool {
 	if Answered(err) {
 		return says(err, serverRefusals...)
 	}
@@ -186,9 +195,9 @@ func Cause(err error) string {
 var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING BUSY MASTERDOWN READONLY
 	NOREPLICAS MISCONF OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE NOTBUSY NOPROTO DENIED`)
 
-// retryable reports whether the same command may soon succeed. The contexts of calls that go on
+// Retryable reports whether the same command may soon succeed. The contexts of calls that go on
 // have not ended.
-func retryable(err error) bool { return !Mistake(err) && !errors.Is(err, redis.ErrClosed) }
+func Retryable(err error) bool { return !Mistake(err) && !errors.Is(err, redis.ErrClosed) }
 
 // says reports whether err is an answer of Redis that begins with one of words, in any case.
 func says(err error, words ...string) bool {
