@@ -25,21 +25,18 @@ type batch struct {
 	done            chan struct{} // nil: it does not end
 
 	// Guarded by Node.mu.
-	left, end   clock.Mono // when it left, and the last deadline of its calls
-	ended       bool       // done is closed
-	live        int        // calls that have neither ended nor left it
-	writtenOff  bool
-	interrupted bool // a server of a Cluster has redirected a call
+	left, end  clock.Mono // when it left, and the last deadline of its calls
+	ended      bool       // done is closed
+	live       int        // calls that have neither ended nor left it
+	writtenOff bool
 }
 
 // An item is a call in one batch. Only its courier uses the commands. The courier uses no other
 // field of the call without Node.mu, since the call may have left the batch.
 type item struct {
-	call       *Call
-	use        uint64 // of the call. A later use of the call is not for this item
-	cmd, then  *redis.Cmd
-	redirected bool // by a server of a Cluster
-	again      bool // it may have been sent since it got its error
+	call      *Call
+	use       uint64 // of the call. A later use of the call is not for this item
+	cmd, then *redis.Cmd
 }
 
 func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }
@@ -96,7 +93,7 @@ func (n *Node) courier() {
 // landLocked handles the outcome of b. It reports whether its courier goes on: one that was written
 // off ends.
 func (n *Node) landLocked(b *batch) (goesOn bool) {
-	gaveUp := b.ended && !b.writtenOff && !b.interrupted
+	gaveUp := b.ended && !b.writtenOff
 	b.endLocked()
 	now, served := clock.MonoNow(), 0
 	for i := range b.items {
@@ -212,9 +209,8 @@ func (n *Node) exchange(b *batch) {
 	case len(b.items) > 1, i.then != nil:
 		n.carryTogether(b, n.client)
 	default:
-		cmd := n.once(b, i)
-		if err := n.client.Process(b, cmd); err != nil {
-			cmd.SetErr(err)
+		if err := n.client.Process(b, once{i.cmd}); err != nil {
+			i.cmd.SetErr(err)
 		}
 		if i.cmd.Err() == nil && i.cmd.Val() == nil { // with a deferred pipeline, Err waits for the reply
 			i.cmd.SetErr(errNoReply)
@@ -222,19 +218,11 @@ func (n *Node) exchange(b *batch) {
 	}
 }
 
-// once returns the command of an item, which go-redis must not resend.
-func (n *Node) once(b *batch, i *item) redis.Cmder {
-	if n.whole != nil {
-		return followed{once: once{i.cmd}, item: i, n: n, b: b}
-	}
-	return once{i.cmd}
-}
-
 // carryTogether sends all commands of b as one pipeline.
 func (n *Node) carryTogether(b *batch, c client) {
 	pipe := c.Pipeline()
 	for i := range b.items {
-		_ = pipe.Process(b, n.once(b, &b.items[i]))
+		_ = pipe.Process(b, once{b.items[i].cmd})
 		if then := b.items[i].then; then != nil {
 			_ = pipe.Process(b, once{then})
 		}

@@ -79,6 +79,7 @@ type limits struct {
 	mostOfUse      int  // couriers at once on a long way: others, and other Lockers, need connections too
 	mostWrittenOff int  // couriers written off at once
 	several        bool // the client may have several servers
+	slow           bool // see NewSlow
 }
 
 // health is what is known of the server.
@@ -95,23 +96,16 @@ type health struct {
 func New(c client) *Node {
 	n := &Node{client: c, slots: SlotsOf(c)}
 	n.limits = limits{together: 1, most: singleCouriers, mostWrittenOff: singleCouriers, several: true}
-	n.ofServer = (*Node).batches
 	n.Trouble, n.run = func(error) {}, n.courier
 	n.timer = time.AfterFunc(time.Hour, n.fire)
 	n.timer.Stop()
-	if client, plain := c.(*redis.Client); plain {
-		n.several = false
-		n.batches(client)
+	if server, plain := c.(*redis.Client); plain {
+		o := server.Options()
+		n.limits = limits{together: longestBatch, most: couriers, mostOfUse: connections(server) / 3}
+		// With so many, no connection is left.
+		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 	}
 	return n
-}
-
-// batches sets the limits of a node of one server, whose client is given.
-func (n *Node) batches(server *redis.Client) {
-	n.together, n.most, n.mostOfUse = longestBatch, couriers, connections(server)/3
-	o := server.Options()
-	// With so many, no connection is left.
-	n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 }
 
 // pipelinePool is how many connections for pipelines a client has by default: 10 since go-redis
@@ -123,15 +117,8 @@ const pipelinePool = 10
 // with one connection has none left before go-redis v9.23.
 func NewSlow(c client) *Node {
 	n := New(c)
-	n.most = max(1, connections(c)/2)
-	n.ofServer = (*Node).slow
+	n.slow, n.most = true, max(1, connections(c)/2)
 	return n
-}
-
-// slow sets the limits of a node of [NewSlow] of one server, whose client is given.
-func (n *Node) slow(server *redis.Client) {
-	n.batches(server)
-	n.most = max(1, connections(server)/2)
 }
 
 // connections returns how many connections c has to one server, without those for pipelines

@@ -29,11 +29,11 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		return
 	}
 	c.batch = nil
-	if err != nil && (!rediserr.NotSent(err) || i.again || failed != nil) { // if the second failed, the first was carried out
+	if err != nil && (!rediserr.NotSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
 	switch {
-	case i.redirected && err != nil:
+	case n.whole != nil && (redirects(err) || errors.Is(err, rediserr.ErrServerLeft)):
 		n.redirectLocked(c)
 	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)

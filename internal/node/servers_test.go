@@ -10,10 +10,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/redlatch/redlatch/internal/rediserr"
-
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // The masters of clusterOf, and hash tags of keys that they have. go-redis changes loopback addresses.
@@ -400,37 +400,6 @@ func TestRedirectedCallMayHaveBeenCarriedOut(t *testing.T) {
 	})
 }
 
-// TestCallsThatWereSentAfterAnErrorMayHaveBeenCarriedOut: the client of a Cluster sends a batch once more
-// if it got no connection, and a hook can keep it from heeding an interruption. If the connection breaks
-// before the first reply then, go-redis gives that error to the first call only. The others keep theirs.
-func TestCallsThatWereSentAfterAnErrorMayHaveBeenCarriedOut(t *testing.T) {
-	for _, err := range []error{
-		redis.ErrPoolTimeout, &net.OpError{Op: "dial", Err: io.EOF}, answer("MOVED 5061 " + secondMaster),
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
-			var sent atomic.Bool
-			n.client.(*redis.ClusterClient).AddHook(hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
-				if len(cmds) == 1 || sent.Swap(true) {
-					return next()
-				}
-				for _, cmd := range cmds {
-					cmd.SetErr(err)
-				}
-				said(cmds) // as go-redis does when it writes them
-				cmds[0].SetErr(io.EOF)
-				return io.EOF
-			}))
-			for _, reply := range together(n.Of(onFirst), on(onFirst), on(onFirst), on(onFirst)) {
-				got := <-reply
-				require.NoError(t, got.Err)
-				require.True(t, got.Resent)
-			}
-			time.Sleep(time.Second) // go-redis may reload its slots in the background
-		})
-	}
-}
-
 // TestCallWhoseKeyHasMovedHoldsUpNoOther: it waited at the node of the master that had the key. The other
 // one is silent.
 func TestCallWhoseKeyHasMovedHoldsUpNoOther(t *testing.T) {
@@ -514,9 +483,9 @@ func TestHookThatAnswersIsNoReasonToAskForSlots(t *testing.T) {
 func TestFormerMastersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
-		n.servers = map[string]*Node{}
-		for i := range mostServers {
-			n.servers[fmt.Sprint("192.0.2.3:", i)] = n
+		n.servers = map[*redis.Client]*Node{}
+		for range mostServers {
+			n.servers[new(redis.Client)] = n
 		}
 		before := n.Of(onFirst)
 		require.Same(t, before, n.Of(onFirst))

@@ -199,7 +199,7 @@ func (s *scriptKeys) take() [][]string {
 // keysOf returns what a client sends from now on.
 func keysOf(client redis.UniversalClient) *scriptKeys {
 	var sent scriptKeys
-	client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+	hook := redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
 		return func(ctx context.Context, cmd redis.Cmder) error {
 			if words := cmd.Args(); strings.HasPrefix(cmd.Name(), "eval") {
 				var keys []string
@@ -212,7 +212,12 @@ func keysOf(client redis.UniversalClient) *scriptKeys {
 			}
 			return next(ctx, cmd)
 		}
-	}))
+	})
+	if cluster, is := client.(*redis.ClusterClient); is {
+		cluster.OnNewNode(func(server *redis.Client) { server.AddHook(hook) })
+	} else {
+		client.AddHook(hook)
+	}
 	return &sent
 }
 
