@@ -220,7 +220,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					}
 					require.Empty(t, e.open.byKey)
 					lines := &e.lines
-					require.Empty(t, lines.rings)
+					require.Empty(t, lines.shared)
 					require.Empty(t, lines.tokens)
 					require.Empty(t, lines.waiting)
 				})

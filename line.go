@@ -20,7 +20,7 @@ type keyLine struct {
 	engine  *engine
 	request *request // of the first caller. All have its key, its place in Redis and its options
 
-	next   *keyLine    // of the ring; nil: it is in none
+	id     lineID      // in lines.shared; empty: callers with options of their own
 	newest *attempt    // that it has made; nil: none
 	holder string      // the token that the newest refusal has named
 	timer  *time.Timer // for the next look; nil: not used yet
@@ -45,8 +45,8 @@ type moment struct {
 }
 
 // newLine returns a line of the callers of e with the options of r.
-func newLine(e *engine, r *request) *keyLine {
-	w := &keyLine{engine: e, request: r}
+func newLine(e *engine, r *request, id lineID) *keyLine {
+	w := &keyLine{engine: e, request: r, id: id}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
 		Dash: e.inbox != nil && e.inbox.Spread, Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
@@ -168,8 +168,8 @@ func (w *keyLine) forgetLocked() {
 		w.timer.Stop()
 	}
 	w.newLocked(nil)
-	if w.next != nil {
-		w.engine.lines.removeLocked(w)
+	if l := &w.engine.lines; l.shared[w.id] == w {
+		delete(l.shared, w.id)
 	}
 }
 

@@ -13,53 +13,39 @@ import (
 // lines has the lines of one Locker.
 type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
-	rings   map[ringID]*keyLine   // the next to join of each ring
+	shared  map[lineID]*keyLine   // of callers without options of their own
 	waiting map[*keyLine]struct{} // those that use the subscription
 	tokens  map[string]*attempt   // that a release may hand the key to
 	pulse   line.Pulse
 }
 
-// A ringID says which callers stand in the lines of a ring: those of a key, with a limit.
-type ringID struct {
-	lock  string
-	limit int
+// A lineID says which callers stand in a line: those of a key, with a limit. Callers of permits have
+// several lines, see lanes.
+type lineID struct {
+	lock        string
+	limit, lane int
 }
-
-// ring returns that of the lines in which r may stand.
-func (r *request) ring() ringID { return ringID{r.names.lock, r.cfg.limit} }
 
 func newLines() lines {
 	return lines{
-		rings: make(map[ringID]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
+		shared: make(map[lineID]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
 	}
 }
 
-// removeLocked takes a line out of its ring.
-func (l *lines) removeLocked(w *keyLine) {
-	id, before := w.request.ring(), w
-	for before.next != w {
-		before = before.next
-	}
-	if before == w {
-		delete(l.rings, id)
-	} else {
-		before.next = w.next
-		if l.rings[id] == w {
-			l.rings[id] = w.next
+// shortestLocked returns the line of a key and a limit to join, of a number of lanes: one that is not there
+// yet, or else the shortest. used is how many lanes have one.
+func (l *lines) shortestLocked(id lineID, lanes int) (shortest lineID, used int) {
+	shortest = id
+	for id.lane = range lanes {
+		w := l.shared[id]
+		if w != nil {
+			used++
+		}
+		if best := l.shared[shortest]; best != nil && (w == nil || w.machine.Length() < best.machine.Length()) {
+			shortest = id
 		}
 	}
-	w.next = nil
-}
-
-// addLocked adds a line to its ring, behind the next to join.
-func (l *lines) addLocked(w *keyLine) {
-	id := w.request.ring()
-	first := l.rings[id]
-	if first == nil {
-		l.rings[id], w.next = w, w
-		return
-	}
-	first.next, w.next = w, first.next
+	return shortest, used
 }
 
 // String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the
@@ -68,11 +54,8 @@ func (e *engine) String() string {
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
 	all := maps.Clone(e.lines.waiting)
-	for _, w := range e.lines.rings {
-		for _, known := all[w]; !known; _, known = all[w] {
-			all[w] = struct{}{}
-			w = w.next
-		}
+	for _, w := range e.lines.shared {
+		all[w] = struct{}{}
 	}
 	var text []string
 	for w := range all {

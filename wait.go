@@ -122,7 +122,8 @@ func (e *engine) triesAlone(r *request) bool {
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	return (e.ownOptions(r) || e.lines.rings[r.ring()] == nil) && e.yielding.until(r.names.lock) == 0
+	_, used := e.lines.shortestLocked(r.line(), e.lanes(r.cfg))
+	return (used == 0 || e.ownOptions(r)) && e.yielding.until(r.names.lock) == 0
 }
 
 // ownOptions reports whether r has options of its own, beside those that lines do not depend on, and
@@ -133,24 +134,19 @@ func (e *engine) ownOptions(r *request) bool {
 	return own != e.cfg.settings
 }
 
+// line returns the first of the lines in which r may stand.
+func (r *request) line() lineID { return lineID{lock: r.names.lock, limit: r.cfg.limit} }
+
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself.
-// Others begin a line until their ring has as many as it may have, and then join them in turn.
 func (e *engine) lineLocked(r *request) *keyLine {
 	if e.ownOptions(r) {
-		return newLine(e, r)
+		return newLine(e, r, lineID{})
 	}
-	id := r.ring()
-	first, n := e.lines.rings[id], 0
-	for w := first; w != nil && (n == 0 || w != first); w = w.next {
-		n++
+	id, _ := e.lines.shortestLocked(r.line(), e.lanes(r.cfg))
+	if e.lines.shared[id] == nil {
+		e.lines.shared[id] = newLine(e, r, id)
 	}
-	if n < e.lanes(r.cfg) {
-		w := newLine(e, r)
-		e.lines.addLocked(w)
-		return w
-	}
-	e.lines.rings[id] = first.next
-	return first
+	return e.lines.shared[id]
 }
 
 // join adds r to the line of its key.

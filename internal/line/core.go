@@ -64,6 +64,9 @@ func (m *Machine[T, A]) String() string {
 		m.state, m.token.number, m.token.entry, m.callers.length, m.attempts, m.news.Answer)
 }
 
+// Length returns how many callers wait.
+func (m *Machine[T, A]) Length() int { return m.callers.length }
+
 // Head returns the first caller, or nil.
 func (m *Machine[T, A]) Head() *Caller[T] { return m.callers.head }
 
