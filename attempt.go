@@ -38,7 +38,6 @@ type attempt struct {
 
 // A place is the place of an attempt in the queue of Redis.
 type place struct {
-	queueing
 	claim   time.Duration // of the entry
 	watch   core.Watch    // of the entry
 	message wire.HandOver // the newest one for the token
@@ -49,14 +48,14 @@ type place struct {
 type release struct {
 	params
 	ctx  context.Context //nolint:containedctx // for its values
-	next *attempt        // of the line, whose acquire the release carries; nil: none
+	asks *attempt        // of the line, whose acquire the release carries; nil: none
 	answer
 }
 
 // hear takes the reply to the release, and to the acquire that it carries.
 func (b *release) hear(got reply) {
-	if b.next != nil {
-		b.next.carried(got)
+	if b.asks != nil {
+		b.asks.carried(got)
 	}
 	b.answer.hear(got)
 }
@@ -176,12 +175,12 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 			claim := clock.TTLFor(clock.Validity(wire.Claim(dash), 0), cfg.grace)
 			p.claim = min(p.claim, max(claim, cfg.minHold))
 		}
-		p.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
+		a.acquire.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
 		a.engine.lines.tokens[a.id.token] = a
-		a.place, a.acquire.queueing = p, &p.queueing
+		a.place = p
 	}
-	p.queued, p.waited = x.Again, x.Age // an earlier send does not refer to them
+	a.acquire.queued, a.acquire.waited = x.Again, x.Age // an earlier send does not refer to them
 }
 
 // hear handles the outcome of the acquire of a line.
@@ -292,23 +291,17 @@ func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Durat
 // withdraw gives back a token that nobody waits for, and its entry.
 func (a *attempt) withdraw() {
 	b := a.releasing(a.ctx, clock.MonoNow(), 0)
-	if a.place != nil {
-		b.queueing = &queueing{entry: a.place.entry}
-	}
+	b.entry = a.acquire.entry
 	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
 }
 
 // giveBack gives back a token that was granted, or that may have been granted to a call.
 func (a *attempt) giveBack(b *release) {
-	queued := a.id.resentUntil != 0 && a.place != nil // an earlier send of the acquire may have queued the entry
-	if queued || b.next != nil {
-		b.queueing = new(queueing)
+	if a.id.resentUntil != 0 { // an earlier send of the acquire may have queued the entry
+		b.entry = a.acquire.entry
 	}
-	if queued {
-		b.entry = a.place.entry
-	}
-	if b.next != nil {
-		b.queueing.next, b.waited = b.next.place.entry, b.next.place.waited
+	if b.asks != nil {
+		b.next, b.waited = b.asks.acquire.entry, b.asks.acquire.waited
 	}
 	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
 }

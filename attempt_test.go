@@ -48,7 +48,7 @@ func (*fake) trouble(op, *params, time.Duration) error { return errors.New("sile
 func (f *fake) do(_ context.Context, op op, p *params, to hearer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	sent, next := *p, wire.TokenOf(p.queue().next)
+	sent, next := *p, wire.TokenOf(p.next)
 	switch op {
 	case toAcquire:
 		f.asking(p.token)
@@ -102,8 +102,8 @@ func (f *fake) carryOutLocked(op op, p *params) reply {
 			delete(f.holders, token)
 		}
 	}
-	fault := f.random.IntN(40)
-	if fault == 0 && op != toRelease {
+	chance := f.random.IntN(40)
+	if chance == 0 && op != toRelease {
 		return reply{err: &rediserr.NotDone{Err: errFake}}
 	}
 	got := reply{at: f.now()}
@@ -118,13 +118,13 @@ func (f *fake) carryOutLocked(op op, p *params) reply {
 	}
 	if op == toRelease {
 		delete(f.holders, p.token)
-		f.leaveLocked(wire.TokenOf(p.queue().entry))
-		if p.queue().next != "" && !slices.Contains(f.queue, wire.TokenOf(p.queue().next)) {
-			f.queue = append(f.queue, wire.TokenOf(p.queue().next))
+		f.leaveLocked(wire.TokenOf(p.entry))
+		if p.next != "" && !slices.Contains(f.queue, wire.TokenOf(p.next)) {
+			f.queue = append(f.queue, wire.TokenOf(p.next))
 		}
-		got.tick = f.handOnLocked(wire.TokenOf(p.queue().next))
+		got.tick = f.handOnLocked(wire.TokenOf(p.next))
 	}
-	if fault == 1 && op != toRelease {
+	if chance == 1 && op != toRelease {
 		return reply{err: errFake}
 	}
 	return got
@@ -134,7 +134,7 @@ func (f *fake) now() clock.Redis { return clock.Redis(time.Since(f.begin)) }
 
 func (f *fake) acquireLocked(p *params, holds bool) reply {
 	got := reply{at: f.now()}
-	if token := wire.TokenOf(p.queue().entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
+	if token := wire.TokenOf(p.entry); holds || len(f.holders) < f.limit && len(f.queue) == 0 {
 		f.tick++
 		f.holders[p.token], got.tick = time.Now().Add(p.ttl), f.tick
 		f.leaveLocked(token)

@@ -261,7 +261,6 @@ func (l *lease) renew() {
 type extension struct {
 	core.Extension
 	params
-	restoring
 	by caller // nobody: it is a renewal
 }
 
@@ -271,7 +270,7 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration)
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, clock.Now())
-	x.fence, x.ms, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore.Milliseconds(), &x.restoring
+	x.fence, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore
 	l.mu.Unlock()
 	x.ttl, x.timeout = x.TTL, x.Timeout
 	got, late := l.attempt.engine.run(ctx, x.Start.Mono, toExtend, &x.params)

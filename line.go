@@ -183,7 +183,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 		if m.back == nil {
 			a.withdraw()
 		} else {
-			m.back.next = x.Asks
+			m.back.asks = x.Asks
 			a.giveBack(m.back)
 		}
 	case line.Serve:

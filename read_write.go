@@ -159,7 +159,7 @@ func (l *lease) seatLocked(ctx context.Context, r *request, now clock.Instant) *
 // adoptReader acquires a permit for r if token holds one. So no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
 	a := e.newAttempt(r, nil, e.newToken(r.cfg))
-	a.acquire.queueing = &queueing{beside: token}
+	a.acquire.beside = token
 	lock, _, err := a.make(ctx)
 	return lock, err
 }

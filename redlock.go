@@ -122,9 +122,9 @@ func (o *quorumOp) command(e quorum.Effect) (c *node.Call, read parse) {
 	case quorum.Raise:
 		return node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), e.Fence), readExtend
 	case quorum.Extend, quorum.Restore:
-		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), p.restore.fence/wire.FencesOfTick)
+		c = node.Eval(quorumScripts.extend, 2, p.at.key, p.at.fences, &p.token, p.ttlWord(), p.fence/wire.FencesOfTick)
 		if e.Step == quorum.Restore {
-			c.Append(p.restore.ms)
+			c.Append(p.restore.Milliseconds())
 			c.AppendLatest()
 		}
 		return c, readExtend
@@ -202,7 +202,7 @@ func (r *redlock) do(ctx context.Context, op op, p *params, to hearer) {
 		}
 	}
 	step := steps[op]
-	if op == toExtend && p.restore.ms > 0 {
+	if op == toExtend && p.restore > 0 {
 		step = quorum.Restore
 	}
 	p.tokenOps.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Begin(&o.Op, step, silent, nil) })

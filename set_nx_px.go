@@ -111,15 +111,14 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 			c.Append(p.cfg.limitWord)
 		}
 		c.AppendLatest()
-		q := p.queue()
-		if q.entry != "" {
-			c.Append(&q.entry, q.waited.Microseconds())
+		if p.entry != "" {
+			c.Append(&p.entry, p.waited.Microseconds())
 		}
-		if q.beside != "" {
-			c.Append("", &q.beside)
+		if p.beside != "" {
+			c.Append("", &p.beside)
 			return c, readBeside
 		}
-		if q.queued {
+		if p.queued {
 			c.Append("again")
 		}
 		return c, readAcquire
@@ -136,12 +135,11 @@ func (s *setNXPX) commands(op op, p *params) (*node.Call, parse) {
 // releaseCall hands the lock to the first in the queue, or deletes it, or keeps it for some time.
 func (s *setNXPX) releaseCall(p *params) (*node.Call, parse) {
 	c := node.Eval(s.scripts.release, 3, p.at.key, p.at.fences, p.at.others, &p.token)
-	q := p.queue()
-	if q.entry != "" || q.next != "" || p.keep > 0 {
-		c.Append(&q.entry)
+	if p.entry != "" || p.next != "" || p.keep > 0 {
+		c.Append(&p.entry)
 	}
-	if q.next != "" || p.keep > 0 {
-		c.Append(&q.next, q.waited.Microseconds())
+	if p.next != "" || p.keep > 0 {
+		c.Append(&p.next, p.waited.Microseconds())
 		c.AppendLatest()
 	}
 	c, parse := keeping(c, p, s.handOn)

@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +108,18 @@ type params struct {
 	timeout time.Duration // of one command on one node
 	ttl     time.Duration // to acquire, extend or adopt
 
-	*queueing            // to acquire or release; nil: it leaves the queue alone
-	cfg       *config    // to acquire or adopt
-	restore   *restoring // to extend
+	cfg *config // to acquire or adopt
+
+	// Of the queue, to acquire or release.
+	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out
+	queued bool          // to acquire: the entry should be in the queue already
+	beside string        // to acquire, for a reader: a token that must hold a permit
+	next   string        // to release: the entry of the line of the releaser, to put into the queue
+	waited time.Duration // how long the line of entry, or of next, has waited
+
+	// To extend, with a quorum.
+	fence   uint64        // of the lock
+	restore time.Duration // a node that has lost the lock restores it for this time; 0: it does not
 
 	// To release.
 	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
@@ -129,26 +137,6 @@ func (p *params) ttlWord() any {
 
 // confirms reports whether replicas must confirm the grant.
 func (p *params) confirms() bool { return p.cfg != nil && p.cfg.replicas > 0 }
-
-// queueing is what an operation does with the queue. Empty fields do not count.
-type queueing struct {
-	entry  string        // to acquire: what to put into the queue if the key is held; to release: what to take out
-	next   string        // to release: the entry of the line of the releaser, to put into the queue
-	beside string        // to acquire, for a reader: a token that must hold a permit
-	queued bool          // to acquire: the entry should be in the queue already
-	waited time.Duration // how long the line of entry, or of next, has waited
-}
-
-// queue returns what an operation does with the queue, to be read only.
-func (p *params) queue() *queueing { return cmp.Or(p.queueing, &noQueueing) }
-
-var noQueueing queueing
-
-// restoring has a node of a quorum that has lost the lock restore it for ms, with its fence.
-type restoring struct {
-	fence uint64
-	ms    int64 // 0: it does not
-}
 
 // A hearer hears the reply to an operation. It must not block.
 type hearer interface{ hear(got reply) }
