@@ -82,14 +82,18 @@ func (s *seat) weaken() {
 	}
 }
 
-// begin locks mu, unless the handle has left the lease to others.
-func (h handle) begin() bool {
-	h.lease.mu.Lock()
-	if h.seat.core.Holds(h.number) {
-		return true
+// change calls f as that of the lease does, unless the handle has left the lease to others.
+func (h handle) change(ctx context.Context, f func()) error {
+	holds := false
+	err := h.lease.change(caller{h.seat, ctx}, func() {
+		if holds = h.seat.core.Holds(h.number); holds {
+			f()
+		}
+	})
+	if !holds {
+		return ErrReleased
 	}
-	h.lease.mu.Unlock()
-	return false
+	return err
 }
 
 // errLocked returns why the handle has ended. It does not judge the lease.
@@ -102,19 +106,13 @@ func (h handle) errLocked() error {
 
 // status judges the lease and returns why the handle ended.
 func (h handle) status() error {
-	if !h.begin() {
-		return ErrReleased
-	}
-	h.lease.core.Judge(clock.Now())
-	return h.lease.conclude(caller{seat: h.seat})
+	return h.change(nil, func() { h.lease.core.Judge(clock.Now()) })
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has
 // ended.
 func (h handle) end(err error) {
-	h.lease.mu.Lock()
-	h.lease.core.End(&h.seat.core, h.number, err)
-	_ = h.lease.conclude(nobody)
+	_ = h.lease.change(nobody, func() { h.lease.core.End(&h.seat.core, h.number, err) })
 }
 
 // release ends the handle. It leaves the lock to others who share it, passes it on within the
@@ -124,73 +122,75 @@ func (h handle) end(err error) {
 // others may know the token, the key is left alone: another handle may hold it.
 func (h handle) release(ctx context.Context, after time.Duration) error {
 	l := h.lease
-	l.mu.Lock()
-	now := clock.Now()
-	what, keep := l.core.Unlock(&h.seat.core, h.number, now, after)
-	s := *h.seat
-	if what == core.Give && l.core.Keeps() {
-		l.given = &answer{came: make(chan struct{})}
-	}
-	if what == core.Stay || what == core.Keep || what == core.Pass {
-		h.seat.end(ErrReleased)
-	}
-	ended := l.conclude(caller{h.seat, ctx})
-	var passed bool
+	var what core.Release
+	var keep time.Duration
+	var began clock.Instant
+	var s seat
+	ended := l.change(caller{h.seat, ctx}, func() {
+		began = clock.Now()
+		what, keep = l.core.Unlock(&h.seat.core, h.number, began, after)
+		s = *h.seat
+		switch what {
+		case core.Keep:
+			l.running.Add(1)
+			fallthrough
+		case core.Stay, core.Pass:
+			h.seat.end(ErrReleased)
+		}
+	})
+	now, passed := began, false
 	var err error
+	if what == core.Keep {
+		what, keep, err = l.leaveAfter(ctx, caller{h.seat, ctx}, keep)
+		now = clock.Now()
+	}
 	switch what {
 	case core.Refuse:
 		return ErrReleased
-	case core.Stay:
-		passed = true
-	case core.Pass, core.Give, core.GiveIfThere, core.Keep:
+	case core.Pass, core.Give, core.GiveIfThere:
 		passed, err = l.giveBack(ctx, now, what, keep)
 	}
 	hook, replied := s.hooks.Released, now
 	if errors.Is(err, ErrLost) {
 		hook = s.hooks.Lost
 	}
-	if !passed && hook != nil {
+	if !passed && what != core.Stay {
 		replied = clock.Now()
-	}
-	if !passed && what != core.Keep {
 		l.running.Wait()
 	}
-	if what == core.GiveIfThere || what == core.GiveNothing {
+	if ended != nil && (what == core.GiveIfThere || what == core.GiveNothing) {
 		return ended
 	}
 	l.fire(ctx, hook, Event{
-		Elapsed: replied.Since(s.since), Took: replied.Since(now), Fence: wire.Fence(l.tick, h.number), Err: err,
+		Elapsed: replied.Since(s.since), Took: replied.Since(began), Fence: wire.Fence(l.tick, h.number), Err: err,
 	})
 	return err
 }
 
 // extend makes the lease last for ttl from now, for Lock.Extend.
 func (h handle) extend(ctx context.Context, ttl time.Duration) error {
-	if !h.begin() {
-		return ErrReleased
-	}
 	l := h.lease
-	l.core.Settle()
-	l.weakenLocked()
-	if l.core.Judge(clock.Now()) {
-		l.running.Add(1)
-	}
-	if err := l.conclude(caller{h.seat, ctx}); err != nil {
+	if err := h.change(ctx, func() {
+		l.core.Settle()
+		l.weakenLocked()
+		if l.core.Judge(clock.Now()) {
+			l.running.Add(1)
+		}
+	}); err != nil {
 		return err
 	}
-	return l.sendExtension(ctx, caller{h.seat, ctx}, ttl)
+	return l.sendExtension(ctx, caller{h.seat, ctx}, ttl, 0)
 }
 
 // reveal returns the token for others, or "" if the handle has left the lease to others.
 func (h handle) reveal() string {
-	if !h.begin() {
-		return ""
-	}
-	l := h.lease
-	l.core.Reveal()
-	l.weakenLocked()
-	_ = l.conclude(caller{seat: h.seat})
-	return l.attempt.id.token
+	token, l := "", h.lease
+	_ = h.change(nil, func() {
+		l.core.Reveal()
+		l.weakenLocked()
+		token = l.attempt.id.token
+	})
+	return token
 }
 
 // dropMinHold lets Unlock keep nobody out.

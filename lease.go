@@ -1,6 +1,7 @@
 package redlatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -26,27 +27,25 @@ type lease struct {
 	joined []*seat     // of other readers
 	timer  *time.Timer // runs renew; stopped when the lease ends
 	err    error       // why the lease ended, nil before
-	given  *answer     // to the release, once the last reader leaves. nil: no reader before has kept others out
 }
 
 // serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
 // returns the handle for r.
 func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass int) *Lock {
-	a, s := l.attempt, &l.first
-	l.mu.Lock()
+	s, g := &l.first, &l.attempt.grant
 	k := &Lock{handle: handle{lease: l, seat: s}}
-	if pass == 0 {
-		g := &a.grant
+	_ = l.change(caller{s, ctx}, func() {
+		if pass > 0 {
+			k.handle.number = l.core.Serve(&s.core)
+			s.take(k, r, now)
+			return
+		}
 		l.tick = g.tick
 		l.core.Begin(g.start, now, g.length, g.recheck)
 		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
 		s.take(k, r, g.start)
-	} else {
-		k.handle.number = l.core.Serve(&s.core)
-		s.take(k, r, now)
-	}
-	_ = l.conclude(caller{s, ctx})
-	if a.engine.reads {
+	})
+	if l.attempt.engine.reads {
 		l.open()
 	}
 	return k
@@ -81,10 +80,12 @@ func (l *lease) seatsLocked(yield func(*seat) bool) {
 	}
 }
 
-// conclude unlocks mu, and returns why the lease has ended. If it ended since mu was locked, conclude
-// ends what the handles have given out. After a loss it also ends the turn, and calls Hooks.Lost for
-// each handle: in this goroutine for the caller's.
-func (l *lease) conclude(by caller) error {
+// change calls f with mu locked, and returns why the lease has ended. If f has ended it, change ends
+// what the handles have given out. After a loss it also ends the turn, and calls Hooks.Lost for each
+// handle: in this goroutine for the caller's.
+func (l *lease) change(by caller, f func()) error {
+	l.mu.Lock()
+	f()
 	why, start, trouble := l.core.Ended()
 	if err := l.err; err != nil || why == core.None {
 		l.mu.Unlock()
@@ -150,7 +151,7 @@ func (l *lease) giveBack(
 	ctx context.Context, now clock.Instant, what core.Release, keep time.Duration,
 ) (passed bool, err error) {
 	a := l.attempt
-	ends, inRedis := what == core.Give && a.engine.endsKeep(keep), keep
+	ends, inRedis := a.engine.endsKeep(keep), keep
 	if ends {
 		inRedis += keepMargin
 	}
@@ -159,16 +160,13 @@ func (l *lease) giveBack(
 		b = a.line.unlock(ctx, a, now, what == core.Pass, inRedis)
 	} else {
 		b = a.releasing(ctx, now.Mono, inRedis)
-		b.stays = what == core.Keep
 		a.giveBack(b)
 	}
 	switch {
 	case b == nil:
 		return true, nil
 	case what == core.Pass:
-		l.mu.Lock()
-		l.core.NotPassed()
-		_ = l.conclude(nobody)
+		_ = l.change(nobody, l.core.NotPassed)
 	}
 	<-b.came
 	got := b.reply
@@ -178,37 +176,19 @@ func (l *lease) giveBack(
 	if ends && !errors.Is(got.err, ErrLost) {
 		a.endKeep(now.Mono.Add(keep)) //nolint:contextcheck // the call has ended by then
 	}
-	switch {
-	case what == core.Give && l.given != nil:
-		l.given.hear(got)
-	case what == core.Keep && got.err == nil:
-		l.mu.Lock()
-		l.core.Kept(now.Mono.Add(keep))
-		l.mu.Unlock()
-	case what == core.Keep && errors.Is(got.err, ErrLost):
-		return false, l.keptByLast(b, got.err)
-	}
 	return false, got.err
 }
 
-// keptByLast returns the outcome of a keep that has not found the permit. If the last reader has given
-// that back, the release has kept others out for what was left, or the permit was held until then. So
-// the outcome of the release counts.
-func (l *lease) keptByLast(keep *release, err error) error {
-	l.mu.Lock()
-	given := l.given
-	l.mu.Unlock()
-	if given == nil {
-		return err
+// leaveAfter extends the lease by keep, for a handle that leaves it to others and keeps others out. It
+// returns how to go on. If another handle has given the key back by then, nothing is left to do.
+func (l *lease) leaveAfter(ctx context.Context, by caller, keep time.Duration) (core.Release, time.Duration, error) {
+	err := l.sendExtension(context.WithoutCancel(ctx), by, 0, keep)
+	if errors.Is(err, ErrReleased) { // as the handle has
+		err = nil
 	}
-	end := time.NewTimer(keep.began.Add(keep.timeout).Sub(clock.MonoNow()))
-	defer end.Stop()
-	select {
-	case <-given.came:
-		return given.reply.err
-	case <-end.C:
-		return l.attempt.engine.strategy.trouble(toRelease, &keep.params, keep.timeout)
-	}
+	var what core.Release
+	_ = l.change(nobody, func() { what, keep = l.core.Leave(clock.Now()) })
+	return what, keep, err
 }
 
 const (
@@ -241,19 +221,19 @@ func (a *attempt) endKeep(at clock.Mono) {
 
 // renew runs when the timer fires.
 func (l *lease) renew() {
-	now := clock.Now()
-	l.mu.Lock()
-	renew := l.core.Tick(now, l.inUseLocked())
-	l.weakenLocked()
+	now, renew := clock.Now(), false
+	_ = l.change(nobody, func() {
+		renew = l.core.Tick(now, l.inUseLocked())
+		l.weakenLocked()
+		if renew {
+			l.running.Add(1)
+		}
+		if l.core.Judge(now) {
+			l.timer.Reset(l.core.Next(now, l.inUseLocked()))
+		}
+	})
 	if renew {
-		l.running.Add(1)
-	}
-	if l.core.Judge(now) {
-		l.timer.Reset(l.core.Next(now, l.inUseLocked()))
-	}
-	_ = l.conclude(nobody)
-	if renew {
-		_ = l.sendExtension(context.Background(), nobody, 0) // hooks report a failure, and the timer fires again
+		_ = l.sendExtension(context.Background(), nobody, 0, 0) // hooks report a failure, and the timer fires again
 	}
 }
 
@@ -264,12 +244,12 @@ type extension struct {
 	by caller // nobody: it is a renewal
 }
 
-// sendExtension sends an extension, and waits for its outcome until ctx ends. Its caller has added it
-// to l.running while the lease was held.
-func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration) error {
+// sendExtension sends an extension, see core.Lease.Send, and waits for its outcome until ctx ends. Its
+// caller has added it to l.running while the lease was held.
+func (l *lease) sendExtension(ctx context.Context, by caller, ttl, keep time.Duration) error {
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
 	l.mu.Lock()
-	x.Extension = l.core.Send(ttl, clock.Now())
+	x.Extension = l.core.Send(ttl, keep, clock.Now())
 	x.fence, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore
 	l.mu.Unlock()
 	x.ttl, x.timeout = x.TTL, x.Timeout
@@ -284,24 +264,26 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl time.Duration)
 // extensionDone handles the outcome of an extension, and calls the hooks of the handle that asked for
 // it. For a renewal it calls those of one handle.
 func (l *lease) extensionDone(x *extension, err error) error {
-	l.mu.Lock()
-	now := clock.Now()
-	if l.core.Extended(&x.Extension, now, err, errors.Is(err, ErrLost), rand.Float64()) {
-		l.timer.Reset(l.core.Next(now, l.inUseLocked()))
-	}
+	var now clock.Instant
 	var s seat
-	for taken := range l.seatsLocked {
-		if x.by.seat == nil || x.by.seat == taken {
-			s = *taken
-			break
+	ended := l.change(x.by, func() {
+		now = clock.Now()
+		if l.core.Extended(&x.Extension, now, err, errors.Is(err, ErrLost), rand.Float64()) {
+			l.timer.Reset(l.core.Next(now, l.inUseLocked()))
 		}
-	}
-	l.running.Done() // before the hooks, which may call Unlock
-	if ended := l.conclude(x.by); ended != nil {
+		for taken := range l.seatsLocked {
+			if x.by.seat == nil || x.by.seat == taken {
+				s = *taken
+				break
+			}
+		}
+		l.running.Done() // before the hooks, which may call Unlock
+	})
+	if ended != nil {
 		return ended
 	}
-	if s.hooks == nil { // the handle has left meanwhile
-		return ErrReleased
+	if s.hooks == nil { // the handle has left
+		return cmp.Or(err, ErrReleased)
 	}
 	hook := s.hooks.Renewed
 	if err != nil {

@@ -189,7 +189,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Serve:
 		r := x.Caller.Of
 		if w.machine.Together && x.Pass > 0 {
-			r.serve(a.lease.seat(r.ctx, &r.request, m.now), nil, x.Attempts)
+			r.serve(a.lease.seat(r.ctx, &r.request, m.now, false), nil, x.Attempts)
 		} else {
 			r.serve(a.lease.serve(r.ctx, &r.request, m.now, x.Pass), nil, x.Attempts)
 		}

@@ -122,37 +122,32 @@ func (e *engine) joinReaders(ctx context.Context, r *request) *Lock {
 	if l == nil {
 		return nil
 	}
-	now := clock.Now()
-	l.mu.Lock()
-	if !l.core.Join(now) {
-		_ = l.conclude(caller{new(seat), ctx}) // nobody who shared the lease makes this call
-		return nil
-	}
-	return l.seatLocked(ctx, r, now)
+	return l.seat(ctx, r, clock.Now(), true)
 }
 
-// seat returns the handle of a reader for whom the lease was begun, too.
-func (l *lease) seat(ctx context.Context, r *request, now clock.Instant) *Lock {
-	l.mu.Lock()
-	return l.seatLocked(ctx, r, now)
-}
-
-// seatLocked returns the handle of another reader, and unlocks mu.
-func (l *lease) seatLocked(ctx context.Context, r *request, now clock.Instant) *Lock {
+// seat returns the handle of another reader: of one for whom the lease was begun, too, or of one who
+// joins, if it may. Otherwise it returns nil.
+func (l *lease) seat(ctx context.Context, r *request, now clock.Instant, joins bool) *Lock {
 	s := new(seat)
 	k := &Lock{handle: handle{lease: l, seat: s}}
-	s.take(k, r, now)
-	l.joined = append(l.joined, s)
-	if !l.core.Young() {
-		s.weaken()
+	var ended error // of a lease that had ended before
+	_ = l.change(caller{s, ctx}, func() {
+		if joins && !l.core.Join(now) {
+			k = nil
+			return
+		}
+		s.take(k, r, now)
+		l.joined = append(l.joined, s)
+		if !l.core.Young() {
+			s.weaken()
+		}
+		if ended = l.err; ended != nil {
+			s.end(ended)
+		}
+	})
+	if ended != nil {
+		l.reportLost(ctx, *s, ended)
 	}
-	if err := l.err; err != nil { // the lease has ended meanwhile
-		s.end(err)
-		l.mu.Unlock()
-		l.reportLost(ctx, *s, err)
-		return k
-	}
-	_ = l.conclude(caller{s, ctx})
 	return k
 }
 

@@ -101,7 +101,7 @@ func keeping(c *node.Call, p *params, read parse) (*node.Call, parse) {
 	}
 	c.Append(p.keep.Milliseconds())
 	return c, func(r node.Reply) reply {
-		if r.Value == int64(keptBefore) && !r.Resent && !p.stays { // by another handle
+		if r.Value == int64(keptBefore) && !r.Resent { // by another handle
 			return reply{err: errNotOurs}
 		}
 		r.Resent = r.Resent && p.keep < p.timeout

@@ -142,11 +142,7 @@ func (s *setNXPX) releaseCall(p *params) (*node.Call, parse) {
 		c.Append(&p.next, p.waited.Microseconds())
 		c.AppendLatest()
 	}
-	c, parse := keeping(c, p, s.handOn)
-	if p.stays {
-		c.Append("stays")
-	}
-	return c, parse
+	return keeping(c, p, s.handOn)
 }
 
 // readHandOn reads the replies of release.lua and semaphore_release.lua. If PUBLISH is refused, it

@@ -123,7 +123,6 @@ type params struct {
 
 	// To release.
 	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
-	stays bool          // keep others out beside the permit of the token, which is not given back
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 

@@ -108,5 +108,5 @@ const (
 	GiveIfThere                // Release the key if it is still there. The lease was lost.
 	GiveNothing                // Send nothing. After a loss, another handle has given the key back, or may hold it.
 	Stay                       // Send nothing. Other handles share the lease.
-	Keep                       // Keep others out for some time, beside the lease that others share. Then call Kept.
+	Keep                       // Others share the lease. Extend it to keep others out, see Send. Then call Leave.
 )

@@ -18,9 +18,8 @@ type Lease struct {
 	flight  bool          // a renewal is in flight
 	dropped bool          // nobody had a handle at the newest Tick
 	claim   time.Duration // of a lock that was handed over and not extended yet; else 0
-	seats   int           // whose handles have not unlocked, beside the first
-	keep    clock.Mono    // until when others are kept out, as handles that have left asked
-	kept    clock.Mono    // until when Redis keeps them out, beside the lease
+	seats   int           // whose handles have not left, beside the first
+	keep    clock.Mono    // until when others are kept out, as handles that unlocked asked
 	granted clock.Instant // when the acquire was sent
 	opened  clock.Instant // when this process learned of the grant
 	served  clock.Instant // when the newest handle got the lock
@@ -164,13 +163,13 @@ func (l *Lease) Tick(now clock.Instant, inUse bool) (renew bool) {
 	return true
 }
 
-// Send returns the extension to send at now: that of a caller to ttl, or a renewal if ttl is 0. The
-// timeout is a part of what is left, so that several attempts fit. A claim is short, so its
-// extension gets the rest of the claim, even if a caller has extended the lease meanwhile: Unlock
-// waits for it.
-func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
+// Send returns the extension to send at now: that of a caller to ttl, or of one who leaves and keeps
+// others out for keep, even beyond MaxHold. If both are 0, it is a renewal. The timeout is a part of
+// what is left, so that several attempts fit. A claim is short, so its extension gets the rest of the
+// claim, even if a caller has extended the lease meanwhile: Unlock waits for it.
+func (l *Lease) Send(ttl, keep time.Duration, now clock.Instant) Extension {
 	left := l.Left(now)
-	x := Extension{Renewal: ttl == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
+	x := Extension{Renewal: ttl == 0 && keep == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
 	switch {
 	case !x.Renewal:
 	case l.claim > 0:
@@ -182,6 +181,9 @@ func (l *Lease) Send(ttl time.Duration, now clock.Instant) Extension {
 	}
 	if l.MaxHold > 0 {
 		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Grace))
+	}
+	if keep > 0 {
+		x.TTL = keep
 	}
 	// Else it may come after the end, or another handle has given the lock up.
 	if left >= x.Timeout && l.stage != shared {
@@ -241,58 +243,61 @@ func (l *Lease) Join(now clock.Instant) bool {
 // on the slower clock. keep is that time in whole milliseconds.
 //
 // The key is given back once: by the last handle to leave a lease that is held, or by the first
-// after a loss.
+// after a loss. What keeps others out then is what any handle has asked for. So a handle that leaves
+// before has nothing to send if the lease lasts until then.
 func (l *Lease) Unlock(s *Seat, handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
 	if !s.Holds(handle) || s.state == unlocked {
 		return Refuse, 0
 	}
+	if !l.Judge(now) {
+		s.state = unlocked
+		return l.give(now)
+	}
+	if !s.DropsMinHold {
+		after = max(after, l.MinHold-now.AtLeast(l.served))
+	}
+	if after = wholeMilliseconds(after); after > 0 {
+		l.keep = max(l.keep, now.Mono.Add(after))
+	}
 	switch {
-	case !l.Judge(now):
-		first := l.phase == lost
-		s.state, l.phase = unlocked, released
-		if !first || l.stage == shared {
-			return GiveNothing, 0
-		}
-		return GiveIfThere, 0
+	case l.seats > 0 && after > l.Left(now):
+		s.state = left
+		return Keep, after
 	case l.seats > 0:
-		return l.leave(s, now, after)
+		s.state = left
+		return l.Leave(now)
 	case l.Passable && l.stage == young && after == 0:
 		l.phase = passing
 		s.handle++
 		return Pass, 0
 	}
-	s.state, l.phase, l.why = unlocked, released, Unlocked
-	return Give, wholeMilliseconds(max(l.keepFor(s, now, after), l.keep.Sub(now.Mono)))
+	s.state = unlocked
+	return l.give(now)
 }
 
-// leave ends the handle of a seat, while others share the lease.
-func (l *Lease) leave(s *Seat, now clock.Instant, after time.Duration) (Release, time.Duration) {
-	s.state = left
-	l.seats--
-	keep := wholeMilliseconds(l.keepFor(s, now, after))
-	if keep == 0 {
+// Leave says that a handle has left the lease, after the extension that Keep asked for.
+func (l *Lease) Leave(now clock.Instant) (Release, time.Duration) {
+	if l.seats > 0 {
+		l.seats--
 		return Stay, 0
 	}
-	until := now.Mono.Add(keep)
-	l.keep = max(l.keep, until)
-	if until <= l.kept {
-		return Stay, 0
-	}
-	return Keep, keep
+	return l.give(now)
 }
 
-// Kept says that Redis keeps others out until then, as Keep has asked.
-func (l *Lease) Kept(until clock.Mono) { l.kept = max(l.kept, until) }
-
-// Keeps reports whether a handle that has left keeps others out. Its command may come after the release.
-func (l *Lease) Keeps() bool { return l.keep > 0 }
-
-// keepFor returns for how long a handle that ends keeps others out.
-func (l *Lease) keepFor(s *Seat, now clock.Instant, after time.Duration) time.Duration {
-	if s.DropsMinHold {
-		return after
+// give gives the key back.
+func (l *Lease) give(now clock.Instant) (Release, time.Duration) {
+	keep := wholeMilliseconds(l.keep.Sub(now.Mono))
+	r := Give
+	switch {
+	case l.Judge(now):
+		l.why = Unlocked
+	case l.phase != lost, l.stage == shared:
+		r, keep = GiveNothing, 0
+	default:
+		r = GiveIfThere
 	}
-	return max(after, l.MinHold-now.AtLeast(l.served))
+	l.phase = released
+	return r, keep
 }
 
 func wholeMilliseconds(d time.Duration) time.Duration {

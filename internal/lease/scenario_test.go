@@ -30,8 +30,8 @@ var (
 //	swap                                 the two oldest extensions under way
 //	expect HANDLE, join HANDLE           of a seat of its own, which shares the lease. Its name is a letter
 //	unlock HANDLE [AFTER]                how it goes on, and the time to keep others out
-//	kept D                               a keep is confirmed, until then
-//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young, keeps
+//	leave                                after the extension of an unlock that says keep
+//	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young
 //	wall D, mono D                       moves a clock
 type scenario struct {
 	Lease
@@ -109,7 +109,11 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	case "tick":
 		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "renewal"}[s.Tick(now, first != "dropped")]+", "+next(), ", ")
 	case "send":
-		x := s.Send(durations[2], now)
+		ttl, keep := durations[2], time.Duration(0)
+		if first == "keep" {
+			ttl, keep = keep, ttl
+		}
+		x := s.Send(ttl, keep, now)
 		s.sent = append(s.sent, x)
 		out := fmt.Sprintf("%v, %v, restore %v", x.TTL, x.Timeout, x.Restore)
 		return strings.TrimSuffix(out, ", restore 0s")
@@ -128,17 +132,13 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		}
 		return s.Until().Sub(s.zero.Mono).String() + ", " + next()
 	case "unlock":
-		r, keep := s.Unlock(seat, handle, now, durations[min(2, len(words)-1)])
-		if r == Give || r == Keep {
-			return fmt.Sprintf("%s %v", releaseNames[r], keep)
-		}
-		return releaseNames[r]
+		return goesOn(s.Unlock(seat, handle, now, durations[min(2, len(words)-1)]))
+	case "leave":
+		return goesOn(s.Leave(now))
 	case "expect":
 		s.Expect()
 	case "join":
 		return strconv.FormatBool(s.Join(now))
-	case "kept":
-		s.Kept(s.zero.Mono.Add(durations[1]))
 	case "open":
 		seat.DropsMinHold = true
 	case "serve":
@@ -162,8 +162,6 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		return s.Left(now).String()
 	case "holds":
 		return strconv.FormatBool(seat.Holds(handle))
-	case "keeps":
-		return strconv.FormatBool(s.Keeps())
 	case "young":
 		return strconv.FormatBool(s.Young())
 	case "wall":
@@ -174,6 +172,13 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		return "no such event"
 	}
 	return ""
+}
+
+func goesOn(r Release, keep time.Duration) string {
+	if r == Give || keep > 0 {
+		return fmt.Sprintf("%s %v", releaseNames[r], keep)
+	}
+	return releaseNames[r]
 }
 
 func TestScenarios(t *testing.T) { explore.Scenarios(t, new(scenario).play) }

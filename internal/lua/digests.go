@@ -18,5 +18,5 @@ var digests = map[string]string{
 	"semaphore_acquire.lua": "8948274f7f615d0d175e173980f6586ccd55d029",
 	"semaphore_extend.lua":  "487eed5160b6cda8fcba624a938e91340b8d16be",
 	"semaphore_inspect.lua": "cecccfadc895aaea04bdaeed07e0c2b19dfa7355",
-	"semaphore_release.lua": "27aba50e499822353483ea87f8aa39fd25334f8f",
+	"semaphore_release.lua": "417266aaf09bdbe402a3dd917fa4d4ef81dd92bf",
 }

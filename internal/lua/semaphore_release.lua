@@ -1,7 +1,7 @@
 -- Releases the permit of a token, if it holds one, and grants permits to the longest waiters. It also grants them if it takes an
 -- entry out of the queue, which may have kept others back.
 --
--- ARGV are those of release.lua. It replies as that does. If there is an ARGV[7], the permit stays, and others are kept out beside it.
+-- ARGV are those of release.lua. It replies as that does.
 
 -- include semaphore.lua
 prove()
@@ -26,9 +26,8 @@ end
 if keep then
   -- include keep.lua
 end
-if keep then hold('~' .. token, tonumber(keep)) end
-if ARGV[7] then return 1 end
 if keep then
+  hold('~' .. token, tonumber(keep))
   redis.call('ZREM', KEYS[1], token)
   return 1
 end

@@ -44,10 +44,10 @@ func (h *History) gaveBack(k *Hold) bool {
 }
 
 // extended reports whether somebody who shares a lock has extended it: "an `Extend` of one of them holds
-// for all".
+// for all", and so does what keeps writers out.
 func (h *History) extended(k *Hold) bool {
 	for _, o := range h.holds {
-		if o.Mode == Reader && o.Owner == k.Owner && o.Fence == k.Fence && len(o.Extends) > 0 {
+		if o.Mode == Reader && o.Owner == k.Owner && o.Fence == k.Fence && (len(o.Extends) > 0 || o.Keep > 0 || o.MinHold > 0) {
 			return true
 		}
 	}

@@ -44,7 +44,7 @@ var definitions = map[string]string{
 	"NEXT":     "LISTENER+{TOKEN|2*last}",
 	"QUEUES":   "{|LISTENER+ME WAITED|LISTENER+ME WAITED again}", // what an acquire queues
 	"OWN":      "{''|ENTRY}",
-	"PERMITS":  "{4*HANDSON|OWN {''|NEXT} WAITED KEEPS stays}",
+	"PERMITS":  "{2*HANDSON|OWN {''|NEXT} WAITED KEEPS}",
 	"HANDSON":  "{|OWN|2*OWN {''|NEXT} WAITED KEEPS|2*OWN NEXT WAITED LATEST}", // what a release does with the queue
 
 	"INSPECT":   "inspect.lua k {|queue} :",

@@ -105,11 +105,6 @@ func (m *model) semaphoreRelease(k, a words) any {
 	}
 	if keep > 0 {
 		m.hold(permits, "~"+token, keep)
-	}
-	switch stays := a.at(6) != ""; {
-	case stays:
-		return int64(1)
-	case keep > 0:
 		m.zrem(permits, token)
 		return int64(1)
 	}
