@@ -29,7 +29,8 @@ import (
 // their locks. A reader that joins later shares the lease of the first, so its lock can end up to a
 // hundredth of the TTL sooner. [Lock.Extend] of one reader extends the lease for all: if the process
 // dies, writers wait until that time has passed, even if that reader has unlocked. The last Unlock
-// gives the permit back. An earlier one sends nothing, unless it keeps writers out.
+// gives the permit back. An earlier one sends nothing, unless it keeps writers out for longer than the
+// lease lasts: then it extends the lease for all.
 //
 // A writer's fence is higher than every earlier fence of the key, those of readers too. A reader's
 // fence is higher than that of every earlier writer. Readers that share a permit have the same
