@@ -3,24 +3,15 @@
 package server
 
 import (
-	"bufio"
-	"io"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	redis "github.com/alicebob/miniredis/v2/server"
-	lua "github.com/yuin/gopher-lua"
 )
-
-func init() {
-	// miniredis makes a Lua state for each script. The scripts need a small part of the default stacks.
-	lua.RegistrySize, lua.CallStackSize = 1024, 64
-}
 
 // ahead is how far the clock of a server is ahead of a bubble of testing/synctest, which begins in
 // 2000: fences count from 2026.
@@ -38,8 +29,7 @@ type Server struct {
 	alone   int // faults without a replica
 	scripts int
 	asking  *redis.Peer // who has sent ASKING last, and no script since
-
-	running atomic.Pointer[redis.Peer] // whose script runs
+	lua     *interpreter
 }
 
 // New returns a server without data. The caller must Close it.
@@ -54,6 +44,7 @@ func New() *Server {
 	s.redis.SetTime(s.clock.now())
 	s.redis.ClockTTL(true)
 	s.redis.Server().SetPreHook(s.before)
+	s.lua = newInterpreter(s.redis.Server().Dispatch)
 	return s
 }
 
@@ -64,7 +55,12 @@ func (s *Server) Accept(conn net.Conn) error {
 }
 
 // Close ends the server.
-func (s *Server) Close() { s.redis.Close() }
+func (s *Server) Close() {
+	s.redis.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lua.close()
+}
 
 // Scripts returns how many scripts were carried out.
 func (s *Server) Scripts() int {
@@ -77,12 +73,9 @@ func (s *Server) Scripts() int {
 func (s *Server) before(c *redis.Peer, name string, args ...string) (done bool) {
 	switch name {
 	case "EVAL", "EVALSHA":
-		if s.running.Load() == c {
-			return false // from script
-		}
-		s.script(c, append([]string{name}, args...))
+		s.script(c, name, args)
 		return true
-	case "HELLO", "CLIENT", "SCRIPT":
+	case "HELLO", "CLIENT":
 		return false
 	case "ASKING":
 		s.mu.Lock()
@@ -104,7 +97,7 @@ func (s *Server) before(c *redis.Peer, name string, args ...string) (done bool) 
 }
 
 // script carries out a script while no other one runs.
-func (s *Server) script(c *redis.Peer, words []string) {
+func (s *Server) script(c *redis.Peer, name string, args []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	refused := s.refuses(c, "EVAL")
@@ -117,9 +110,7 @@ func (s *Server) script(c *redis.Peer, words []string) {
 	s.tickLocked()
 	s.writes = false
 	s.scripts++
-	s.running.Store(c)
-	s.redis.Server().Dispatch(c, words)
-	s.running.Store(nil)
+	s.lua.eval(c, name, args)
 }
 
 // tickLocked gives the time to miniredis, which has a clock that stands still.
@@ -152,18 +143,17 @@ func (s *Server) count(n *int) (heal func()) {
 }
 
 // ForgetScripts is what a restart does to a server that keeps its data.
-func (s *Server) ForgetScripts() { s.command("SCRIPT", "FLUSH") }
+func (s *Server) ForgetScripts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.lua.scripts)
+}
 
 // Flush loses all data.
 func (s *Server) Flush() { s.redis.FlushAll() }
 
 // Delete deletes a key.
 func (s *Server) Delete(key string) { s.redis.Del(key) }
-
-// command carries out a command of no client.
-func (s *Server) command(words ...string) {
-	s.redis.Server().Dispatch(redis.NewPeer(bufio.NewWriter(io.Discard)), words)
-}
 
 // A Key is what is left under a key.
 type Key struct {
