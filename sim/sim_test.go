@@ -1,15 +1,18 @@
 package sim
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,6 +27,7 @@ var (
 	forFlag    = flag.Duration("for", 0, "how long Soak runs; 0: not at all")
 	seedFlag   = flag.Uint64("seed", 0, "the first seed of Soak; 0: a fresh one, which is printed")
 	stopFlag   = flag.Bool("stop", false, "Soak ends when a rule was broken")
+	procsFlag  = flag.Int("procs", runtime.NumCPU(), "how many processes play the worlds of Soak side by side")
 	themesFlag = flag.String("themes", "", "those that are played, with commas between them; empty: all")
 )
 
@@ -110,7 +114,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestSoak plays new seeds, one theme after the other.
+// TestSoak plays new seeds, one theme after the other, in several processes.
 func TestSoak(t *testing.T) {
 	if *forFlag == 0 {
 		t.Skip("it runs for as long as -for says")
@@ -120,14 +124,30 @@ func TestSoak(t *testing.T) {
 		seed = 1 + rand.Uint64N(1<<40)
 	}
 	fmt.Println("-seed", seed)
+	ctx, stop := context.WithCancel(t.Context()) // when a process is to end that plays beside this one
+	defer stop()
+	var others sync.WaitGroup
+	defer others.Wait()
+	for i := range *procsFlag - 1 {
+		others.Go(func() {
+			if !soaksBeside(ctx, seed+uint64(i+1)<<apart) { //nolint:gosec // a small number
+				t.Error("a process that played beside this one has failed")
+				if *stopFlag {
+					stop()
+				}
+			}
+		})
+	}
+	ends := func() bool { return *stopFlag && t.Failed() }
 	total := make([]totals, len(themes))
 	for end := time.Now().Add(*forFlag); time.Now().Before(end); seed++ {
 		for i, theme := range themes {
-			if begin := time.Now(); !*stopFlag || !t.Failed() {
+			if begin := time.Now(); !ends() {
 				total[i].add(play(t, theme, seed), time.Since(begin))
 			}
 		}
-		if *stopFlag && t.Failed() {
+		if ends() {
+			stop()
 			return
 		}
 	}
@@ -137,6 +157,19 @@ func TestSoak(t *testing.T) {
 		fmt.Printf("%-9s %v\n", theme, total[i])
 	}
 	fmt.Printf("%d MB of heap\n", heap.HeapAlloc>>20)
+}
+
+// apart is a power of two: so many seeds are between the first ones of two processes.
+const apart = 41
+
+// soaksBeside plays Soak in a process of its own, with the flags of this one. It reports whether no rule
+// was broken until ctx ended.
+func soaksBeside(ctx context.Context, seed uint64) bool {
+	args := append(slices.Clone(os.Args[1:]), "-test.run=Soak", "-procs=1", fmt.Sprint("-seed=", seed))
+	cmd := exec.CommandContext(ctx, os.Args[0], args...) //nolint:gosec // this program
+	out, err := cmd.CombinedOutput()
+	fmt.Printf("%s", out)
+	return err == nil || ctx.Err() != nil
 }
 
 // totals are what the worlds of a theme have in sum.
@@ -164,6 +197,6 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// A world is played by two threads, so that what happens at one instant has several orders.
 	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), 2))
-	debug.SetGCPercent(400) // a world is small, and makes a Lua state for each script
+	debug.SetGCPercent(400) // a world is small
 	os.Exit(m.Run())
 }
