@@ -22,7 +22,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 		switch {
 		case c.Panic != "":
 			broken(c.Returned, "%v panics: %s", c, c.Panic)
-		case c.Err == nil || c.Returned == Never:
+		case c.Err == nil || c.Returned == Never || c.failed():
 		case strings.Contains(c.Err.Error(), "\n"), secret.MatchString(c.Err.Error()):
 			broken(c.Returned, "%v: the text %q", c, c.Err)
 		case isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Ends > c.Returned:

@@ -59,6 +59,10 @@ const (
 	Unlocking Kind = "unlocking" // Hold, For: Unlock or UnlockAfter is called, or a function under the lock returns
 	Ended     Kind = "ended"     // Hold, Err, Gone: Done was closed
 	Panicked  Kind = "panicked"  // Call, Text
+	Runs      Kind = "runs"      // Call: a function, under its locks
+	RunEnds   Kind = "run ends"  // Call, Err, Text: the function ends, with an error, or as Text says
+	CtxEnded  Kind = "ctx ended" // Hold, Err: the ctx of a function, with its cause
+	Exited    Kind = "exited"    // Call, Text: the call has not returned, since its function panicked or exited
 	Calm      Kind = "calm"      // the last fault has ended
 	Seen      Kind = "seen"      // Places, Text, Owner: a token in Redis
 	Hooked    Kind = "hooked"    // Owner, Text: the hook of a Locker that was called

@@ -20,6 +20,9 @@ type Call struct {
 	Waits           time.Duration // until when it waits: its ctx, or WithMaxWait, ends that
 	Err             error
 	Panic           string
+	Exit            string  // how its function left it, if not by a return
+	Runs            int     // how often its function was called
+	Result          *Event  // of the newest run; nil: it has not ended
 	order           int     // its place among all events
 	Holds           []*Hold // that it was granted
 }
@@ -41,6 +44,7 @@ type Hold struct {
 	Ended     time.Duration // when Done was closed; Never: nobody has watched, or it has not ended
 	Why       error
 	Gone      bool    // Redis had no such token then
+	CtxEnded  *Event  // of a function that ran under it; nil: there is none, or it has not ended
 	Releases  []*Call // of Unlock
 	Extends   []*Call
 	order     int           // its place among all events
@@ -89,6 +93,7 @@ var rules = []rule{
 	{"left", left},
 	{"ghosts", ghosts},
 	{"hooks", hooks},
+	{"functions", functions},
 }
 
 // Check returns the rules that were broken, in the order of time.
@@ -122,6 +127,14 @@ func (h *History) digest() {
 			call.Returned, call.Err = e.At, e.Err
 		case Panicked:
 			call.Returned, call.Panic = e.At, e.Text
+		case Exited:
+			call.Returned, call.Exit = e.At, e.Text
+		case Runs:
+			call.Runs, call.Result = call.Runs+1, nil
+		case RunEnds:
+			call.Result = &e
+		case CtxEnded:
+			hold.CtxEnded = &e
 		case Granted:
 			k := &Hold{
 				Call: call, N: e.Hold, Places: e.Places, Of: holds[e.Of], Granted: e.At, Fence: e.Fence,

@@ -22,6 +22,7 @@ var (
 	errHeld     = redlatch.ErrNotAcquired
 	errAway     = redlatch.ErrUnavailable
 	errReleased = redlatch.ErrReleased
+	errOwn      = errors.New("the function failed")
 	errDeadline = fmt.Errorf("%w: %w", errAway, context.DeadlineExceeded)
 )
 
@@ -113,6 +114,25 @@ var good = map[string]struct {
 		t.unlocks(0, 0, h, s, ask(), nil)
 		t.held(s/2, s, 128, ask(mode(Reader), by("B")))
 	}},
+	"a function that fails": {History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do")))
+		t.runEnds(s/2, call, h, "fails", errOwn)
+		t.ctxEnded(s/2, h, errReleased)
+		t.returned(s/2, call, errOwn)
+	}},
+	"a function that panics": {History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("TryDo")))
+		t.runEnds(s/2, call, h, "panics", nil)
+		t.ctxEnded(s/2, h, errReleased)
+		t.add(Event{At: s / 2, Kind: Exited, Call: call, Text: "panics"})
+	}},
+	"a function whose lock is lost": {History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do"), fixed))
+		t.ended(900*ms, h, 900*ms, redlatch.ErrLost)
+		t.ctxEnded(900*ms, h, redlatch.ErrLost)
+		t.runEnds(s, call, h, "", nil)
+		t.returned(s, call, redlatch.ErrLost)
+	}},
 	"hooks for each end": {History{}, func(t *tale) {
 		for _, text := range []string{"Acquired", "Released", "Acquired", "Lost"} {
 			t.add(Event{Kind: Hooked, Owner: "A", Text: text})
@@ -137,6 +157,51 @@ var bad = map[string]struct {
 	History
 	tell func(t *tale)
 }{
+	"nil, and the function was not called": {"functions", History{}, func(t *tale) {
+		t.fails(0, ms, Never, ask(what("Do")), nil)
+	}},
+	"a function that runs twice": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do")))
+		t.add(Event{At: ms, Kind: Runs, Call: call})
+		t.runEnds(s/2, call, h, "", nil)
+		t.returned(s/2, call, nil)
+	}},
+	"a lost error of a function": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do")))
+		t.runEnds(s/2, call, h, "fails", errOwn)
+		t.returned(s/2, call, nil)
+	}},
+	"a panic that becomes an error": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do")))
+		t.runEnds(s/2, call, h, "panics", nil)
+		t.returned(s/2, call, redlatch.ErrLost)
+	}},
+	"a ctx that outlasts its lock": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do"), fixed))
+		t.ended(900*ms, h, 900*ms, redlatch.ErrLost)
+		t.ctxEnded(901*ms, h, redlatch.ErrLost)
+		t.runEnds(s, call, h, "", nil)
+		t.returned(s, call, redlatch.ErrLost)
+	}},
+	"a ctx that ends early": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do"), fixed))
+		t.ctxEnded(899*ms, h, redlatch.ErrLost)
+		t.ended(900*ms, h, 900*ms, redlatch.ErrLost)
+		t.runEnds(s, call, h, "", nil)
+		t.returned(s, call, redlatch.ErrLost)
+	}},
+	"a ctx with another cause": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Do"), fixed))
+		t.ended(900*ms, h, 900*ms, redlatch.ErrLost)
+		t.ctxEnded(900*ms, h, errReleased)
+		t.runEnds(s, call, h, "", nil)
+		t.returned(s, call, redlatch.ErrLost)
+	}},
+	"a leader that stops without ErrStop": {"functions", History{}, func(t *tale) {
+		call, h := t.runs(0, ask(what("Lead")))
+		t.runEnds(s/2, call, h, "fails", errOwn)
+		t.returned(s/2, call, nil)
+	}},
 	"two at once": {"exclusion", History{}, func(t *tale) {
 		t.granted(0, 0, 900*ms, 64, ask(fixed))
 		t.held(s/2, s, 128, ask(by("B")))

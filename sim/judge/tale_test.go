@@ -84,6 +84,24 @@ func (t *tale) held(from, to time.Duration, fence uint64, a Ask) {
 	t.unlocks(to, to, hold, 0, a, nil)
 }
 
+// runs is a call that runs a function under a lock.
+func (t *tale) runs(at time.Duration, a Ask) (call, hold int) {
+	call = t.called(at, Never, a)
+	t.add(Event{At: at, Kind: Runs, Call: call})
+	t.holds++
+	t.add(Event{At: at, Kind: Granted, Call: call, Hold: t.holds, Places: a.Places, Fence: 64, Until: at + 900*ms})
+	return call, t.holds
+}
+
+func (t *tale) runEnds(at time.Duration, call, hold int, how string, err error) {
+	t.add(Event{At: at, Kind: Unlocking, Hold: hold})
+	t.add(Event{At: at, Kind: RunEnds, Call: call, Text: how, Err: err})
+}
+
+func (t *tale) ctxEnded(at time.Duration, hold int, cause error) {
+	t.add(Event{At: at, Kind: CtxEnded, Hold: hold, Err: cause})
+}
+
 func (t *tale) calm(at time.Duration) { t.add(Event{At: at, Kind: Calm}) }
 
 func (t *tale) seen(at time.Duration, owner, token string) {

@@ -201,6 +201,9 @@ func (d *draw) operation(r random, n int, first Op) Op {
 	if l.Limit > 0 && o.Call != Inspect && r.chance(25) {
 		o.Limit = 1 + r.IntN(5)
 	}
+	if o.Call.Runs() && r.chance(40) {
+		o.Ending = pick(r, Fails, Fails, Stops, Panics, Exits, Unlocks)
+	}
 	return o
 }
 

@@ -120,7 +120,31 @@ type Op struct {
 	Watches  bool          // Done
 	Heeds    bool          // gives the lock back as soon as it has ended
 	Steps    []Step
+	Ending   Ending // of the function that runs under the lock
 }
+
+// Runs reports whether a call runs a function under its locks.
+func (c Call) Runs() bool {
+	switch c {
+	case Do, TryDo, DoAll, TryDoAll, Lead:
+		return true
+	case Lock, TryLock, Inspect:
+	}
+	return false
+}
+
+// An Ending is how a function ends that runs under a lock.
+type Ending string
+
+// The endings.
+const (
+	Succeeds Ending = ""
+	Fails    Ending = "fails"   // with an error of its own
+	Stops    Ending = "stops"   // with ErrStop
+	Panics   Ending = "panics"  //
+	Exits    Ending = "exits"   // runtime.Goexit
+	Unlocks  Ending = "unlocks" // by itself, and succeeds
+)
 
 // A Step is what a caller does under a lock, after a pause.
 type Step struct {
@@ -234,6 +258,9 @@ func (o Op) String() string {
 	}
 	if o.Limit > 0 {
 		fmt.Fprintf(&text, " limit %d", o.Limit)
+	}
+	if o.Ending != Succeeds {
+		fmt.Fprintf(&text, " %s", o.Ending)
 	}
 	for _, s := range o.Steps {
 		fmt.Fprintf(&text, ", %v %s", s.After, s.Act)

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,14 +26,34 @@ func (w *world) act(o plan.Op) {
 	ctx, cancel := w.ctx(o.Patience, o.Cancels)
 	defer cancel()
 	a.call = w.record.called(a.ask, ends)
-	panicked, err := guarded(func() error { return a.calls(ctx) })
-	if panicked != "" {
+	var panicked string
+	var err error
+	exited := true
+	over := make(chan struct{})
+	go func() { // ends with the call
+		defer close(over)
+		panicked, err = guarded(func() error { return a.calls(ctx) })
+		exited = false
+	}()
+	<-over
+	switch {
+	case exited:
+		w.record.add(judge.Event{Kind: judge.Exited, Call: a.call, Text: string(plan.Exits)})
+	case strings.HasPrefix(panicked, planned):
+		w.record.add(judge.Event{Kind: judge.Exited, Call: a.call, Text: string(plan.Panics)})
+	case panicked != "":
 		w.record.add(judge.Event{Kind: judge.Panicked, Call: a.call, Text: panicked})
-	} else if !a.noted {
+	case !a.noted:
 		w.record.returned(a.call, err)
 	}
 	a.work.Wait()
 }
+
+// planned is the panic of a function.
+const planned = "a planned panic"
+
+// errOwn is the error of a function.
+var errOwn = errors.New("the function failed")
 
 // ctx returns a ctx that ends after a time.
 func (w *world) ctx(d time.Duration, cancels bool) (context.Context, context.CancelFunc) {
@@ -170,7 +192,8 @@ func (a *actor) calls(ctx context.Context) error {
 }
 
 // function runs under locks.
-func (a *actor) function(_ context.Context, locks ...*redlatch.Lock) error {
+func (a *actor) function(ctx context.Context, locks ...*redlatch.Lock) (err error) {
+	a.record.add(judge.Event{Kind: judge.Runs, Call: a.call})
 	var held []*hold
 	for _, lock := range locks {
 		ask := a.ask
@@ -181,12 +204,41 @@ func (a *actor) function(_ context.Context, locks ...*redlatch.Lock) error {
 		}
 		held = append(held, a.granted(a.call, ask, lock, 0))
 	}
+	for _, h := range held {
+		go func() { // ends with the lock
+			<-ctx.Done()
+			a.record.add(judge.Event{Kind: judge.CtxEnded, Hold: h.n, Err: context.Cause(ctx)})
+		}()
+	}
 	a.steps(held[0])
+	if a.op.Ending == plan.Unlocks {
+		held[0].unlock("Unlock", plan.Step{})
+	}
 	for _, h := range held {
 		h.check()
 		h.unlocking(0)
 	}
-	return nil
+	return a.ends()
+}
+
+// ends ends a function as its operation says.
+func (a *actor) ends() (err error) {
+	switch a.op.Ending {
+	case plan.Fails:
+		err = errOwn
+	case plan.Stops:
+		err = fmt.Errorf("enough: %w", redlatch.ErrStop)
+	case plan.Succeeds, plan.Unlocks, plan.Panics, plan.Exits:
+	}
+	a.record.add(judge.Event{Kind: judge.RunEnds, Call: a.call, Err: err, Text: string(a.op.Ending)})
+	switch a.op.Ending {
+	case plan.Panics:
+		panic(planned)
+	case plan.Exits:
+		runtime.Goexit()
+	case plan.Succeeds, plan.Unlocks, plan.Fails, plan.Stops:
+	}
+	return err
 }
 
 // A hold is a lock that an actor has.
