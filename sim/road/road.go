@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/testing/pipe"
 )
 
 // A Road leads from one process to one server. Faults may overlap in time.
@@ -90,17 +92,17 @@ func (r *Road) Dial(ctx context.Context, _, _ string) (net.Conn, error) {
 func (r *Road) open() (net.Conn, error) {
 	r.mu.Lock()
 	r.dials++
-	l := &link{road: r, toServer: newPipe(), toClient: newPipe()}
+	l := &link{road: r, toServer: new(pipe.Pipe), toClient: new(pipe.Pipe)}
 	client := address(fmt.Sprintf("10.0.0.1:%d", 10000+r.dials))
 	r.links[l] = struct{}{}
 	r.mu.Unlock()
-	server := &end{in: l.toServer, write: l.reply, from: r.addr, to: client}
+	server := &end{Conn: pipe.Conn{In: l.toServer, Local: r.addr, Remote: client}, write: l.reply}
 	server.close = func() { l.close(l.toServer, l.toClient) }
 	if err := r.accept(server); err != nil {
 		r.forget(l)
 		return nil, r.errDial(err)
 	}
-	own := &end{in: l.toClient, write: l.request, from: client, to: r.addr}
+	own := &end{Conn: pipe.Conn{In: l.toClient, Local: client, Remote: r.addr}, write: l.request}
 	own.close = func() { l.close(l.toClient, l.toServer) }
 	return own, nil
 }
@@ -228,10 +230,10 @@ func (r *Road) Hole(side Side, open, drop bool) (heal func()) {
 	hold := func(is bool) {
 		for _, l := range held {
 			if side != Replies {
-				l.toServer.hold(is)
+				l.toServer.Hold(is)
 			}
 			if side != Requests {
-				l.toClient.hold(is)
+				l.toClient.Hold(is)
 			}
 		}
 	}
@@ -256,7 +258,7 @@ func (r *Road) Hole(side Side, open, drop bool) (heal func()) {
 // A link is a connection.
 type link struct {
 	road               *Road
-	toServer, toClient *pipe
+	toServer, toClient *pipe.Pipe
 	part               []byte // of a command that was not written to its end
 	subscribed         bool   // guarded by road.mu
 	requests           int    // delivered; guarded by road.mu
@@ -268,20 +270,20 @@ type link struct {
 }
 
 // close ends reads here at once, and those at the other end behind what was sent.
-func (l *link) close(in, out *pipe) {
+func (l *link) close(in, out *pipe.Pipe) {
 	l.road.forget(l)
-	in.reset(net.ErrClosed)
-	out.finish(io.EOF, l.road.Delay)
+	in.Reset(net.ErrClosed)
+	out.Finish(io.EOF, l.road.Delay)
 }
 
 // cut breaks the connection.
 func (l *link) cut(lost bool) {
 	l.road.forget(l)
-	for _, p := range []*pipe{l.toServer, l.toClient} {
+	for _, p := range []*pipe.Pipe{l.toServer, l.toClient} {
 		if lost {
-			p.reset(errReset)
+			p.Reset(errReset)
 		} else {
-			p.finish(errReset, 0)
+			p.Finish(errReset, 0)
 		}
 	}
 }
@@ -290,7 +292,7 @@ var errReset = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("rea
 
 // request carries what the client writes. Commands arrive whole.
 func (l *link) request(b []byte) (int, error) {
-	if l.toServer.ended() {
+	if l.toServer.Ended() {
 		return 0, &net.OpError{Op: "write", Net: "tcp", Err: os.NewSyscallError("write", syscall.EPIPE)}
 	}
 	l.part = append(l.part, b...)
@@ -321,7 +323,7 @@ func (l *link) request(b []byte) (int, error) {
 	l.dead = broken != nil
 	r.mu.Unlock()
 	if len(sent) > 0 {
-		l.toServer.send(sent, delay)
+		l.toServer.Send(sent, delay)
 	}
 	if broken != nil && !broken.silent {
 		l.cut(false)
@@ -354,7 +356,7 @@ func (l *link) reply(b []byte) (int, error) {
 	delay := r.delayLocked()
 	r.mu.Unlock()
 	if !dropped {
-		l.toClient.send(slices.Clone(b), delay)
+		l.toClient.Send(slices.Clone(b), delay)
 	}
 	return len(b), nil
 }
