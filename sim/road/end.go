@@ -2,12 +2,6 @@ package road
 
 import "github.com/redlatch/redlatch/internal/testing/pipe"
 
-// address is that of both ends of a connection.
-type address string
-
-func (address) Network() string  { return "tcp" }
-func (a address) String() string { return string(a) }
-
 // An end is one end of a connection, with the faults of its link.
 type end struct {
 	pipe.Conn

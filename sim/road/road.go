@@ -21,7 +21,7 @@ import (
 type Road struct {
 	Delay, Jitter time.Duration // of each direction
 
-	addr   address
+	addr   pipe.Addr
 	accept func(net.Conn) error // hands a connection to the server
 
 	mu      sync.Mutex // guards the fields below
@@ -47,7 +47,7 @@ type loss struct {
 // New returns a road to a server at addr, which is an IP address and a port.
 func New(addr string, seed uint64, accept func(net.Conn) error) *Road {
 	return &Road{
-		addr: address(addr), accept: accept, rng: rand.New(rand.NewPCG(seed, 1)), links: make(map[*link]struct{}),
+		addr: pipe.Addr(addr), accept: accept, rng: rand.New(rand.NewPCG(seed, 1)), links: make(map[*link]struct{}),
 	}
 }
 
@@ -93,7 +93,7 @@ func (r *Road) open() (net.Conn, error) {
 	r.mu.Lock()
 	r.dials++
 	l := &link{road: r, toServer: new(pipe.Pipe), toClient: new(pipe.Pipe)}
-	client := address(fmt.Sprintf("10.0.0.1:%d", 10000+r.dials))
+	client := pipe.Addr(fmt.Sprintf("10.0.0.1:%d", 10000+r.dials))
 	r.links[l] = struct{}{}
 	r.mu.Unlock()
 	server := &end{Conn: pipe.Conn{In: l.toServer, Local: r.addr, Remote: client}, write: l.reply}

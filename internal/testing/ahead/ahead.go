@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/redlatch/redlatch/internal/testing/pipe"
 )
 
 // years is from the beginning of a bubble to the end of 2026.
@@ -25,24 +27,39 @@ func Now() time.Time {
 	return time.Now()
 }
 
-// New returns a server whose keys expire by Now, if all connections to it are those of Dial.
+// New returns a server whose keys expire by Now, if all connections to it are those of Serve.
 func New() *miniredis.Miniredis {
 	m := miniredis.NewMiniRedis()
 	if inBubble() {
 		m.SetTime(Now())
 	}
 	m.ClockTTL(true)
+	c, err := m.Dial() // which starts it
+	if err != nil {
+		panic(err) // it listens nowhere
+	}
+	_ = c.Close()
 	return m
 }
 
-// Dial returns a connection to a server of New. In a bubble each write sets the time, which stands
-// still in miniredis once it was set.
+// Dial returns a connection to a server of New.
 func Dial(m *miniredis.Miniredis) (net.Conn, error) {
-	c, err := m.Dial()
-	if err != nil || !inBubble() {
-		return c, err
+	client, c := pipe.New(pipe.Addr("client"), pipe.Addr("server"))
+	Serve(m, c)
+	return client, nil
+}
+
+// Serve has a server of New serve a connection. A server that is closed hangs up. In a bubble each
+// command sets the time, which stands still in miniredis once it was set.
+func Serve(m *miniredis.Miniredis, c net.Conn) {
+	if inBubble() {
+		c = &conn{c, m}
 	}
-	return &conn{c, m}, nil
+	if s := m.Server(); s != nil {
+		s.ServeConn(c)
+		return
+	}
+	_ = c.Close()
 }
 
 type conn struct {
@@ -50,7 +67,10 @@ type conn struct {
 	server *miniredis.Miniredis
 }
 
-func (c *conn) Write(b []byte) (int, error) {
-	c.server.SetTime(Now())
-	return c.Conn.Write(b)
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.server.SetTime(Now())
+	}
+	return n, err
 }

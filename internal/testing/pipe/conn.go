@@ -21,6 +21,15 @@ import (
 	"time"
 )
 
+// An Addr is the address of an end.
+type Addr string
+
+// Network returns "tcp".
+func (Addr) Network() string { return "tcp" }
+
+// String returns a.
+func (a Addr) String() string { return string(a) }
+
 // A Conn is one end of a connection. The fields must not be changed once it is in use.
 type Conn struct {
 	In, Out       *Pipe // what it reads, and what the other end reads
