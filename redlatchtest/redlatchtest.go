@@ -61,15 +61,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 
@@ -83,6 +81,9 @@ const (
 
 	// theirTTL is the TTL of these locks.
 	theirTTL = 10 * time.Second
+
+	// patience is the timeout of commands that meet no outage, on a machine that may be busy.
+	patience = time.Minute
 )
 
 // A Locker is a [redlatch.Locker] on a Redis of its own, with methods that simulate other owners
@@ -96,63 +97,14 @@ const (
 type Locker struct {
 	redlatch.Locker
 
-	tb      testing.TB
-	server  *miniredis.Miniredis
-	network *network
-	client  *redis.Client   // of Locker, over network
-	direct  *redis.Client   // of the other owner
-	other   redlatch.Locker // of the other owner
-	prefix  string          // of all keys in Redis
-	permits bool            // a key is a sorted set, as NewReadWrite makes it
-	mark    string          // before the other owner's token: that of a writer
+	tb     testing.TB
+	nodes  []*Node
+	other  redlatch.Locker // of the other owner
+	prefix string          // of all keys in Redis
+	kind   kind
 
-	mu     sync.Mutex // guards the field below
-	theirs map[string]*redlatch.Lock
-}
-
-// NewLocker returns a Locker that [redlatch.NewSetNXPX] makes with opts. It is closed when the test
-// ends. An option that cannot work fails the test.
-func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
-	tb.Helper()
-	l := open(tb)
-	var err error
-	if l.Locker, err = redlatch.NewSetNXPX(l.client, opts...); err == nil {
-		l.prefix, err = l.prefixOf(opts)
-	}
-	if err == nil {
-		l.other, err = redlatch.NewSetNXPX(l.direct, l.theirOptions()...)
-	}
-	if err != nil {
-		tb.Fatalf("NewLocker: %v", err)
-	}
-	return l
-}
-
-// NewReadWrite returns the two Lockers that [redlatch.NewReadWrite] makes with opts, on one Redis.
-// They are closed when the test ends. The other owner of read is a reader, and that of write is a
-// writer. Steal and Expire take the key from all of its holders. Disconnect and Reconnect are those
-// of both Lockers. An option that cannot work fails the test.
-func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) {
-	tb.Helper()
-	read = open(tb)
-	write = &Locker{
-		tb: tb, server: read.server, network: read.network, client: read.client, direct: read.direct, mark: "!",
-		theirs: make(map[string]*redlatch.Lock),
-	}
-	tb.Cleanup(write.unlockTheirs) // before the end of read
-	read.permits, write.permits = true, true
-	var err error
-	if read.Locker, write.Locker, err = redlatch.NewReadWrite(read.client, opts...); err == nil {
-		read.prefix, err = read.prefixOf(opts)
-		write.prefix = read.prefix
-	}
-	if err == nil {
-		read.other, write.other, err = redlatch.NewReadWrite(read.direct, read.theirOptions()...)
-	}
-	if err != nil {
-		tb.Fatalf("NewReadWrite: %v", err)
-	}
-	return read, write
+	mu     sync.Mutex                  // guards the field below
+	theirs map[string][]*redlatch.Lock // of the other owner, more than one only with a semaphore
 }
 
 // Format prints what fmt prints of the embedded Locker.
@@ -160,51 +112,16 @@ func (l *Locker) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.Locker)
 }
 
-// open returns a Locker without its Lockers, which ends with tb.
-func open(tb testing.TB) *Locker {
-	l := &Locker{tb: tb, server: ahead.New(), theirs: make(map[string]*redlatch.Lock)}
-	l.network = newNetwork(l.server)
-	l.client, l.direct = newClient(l.network), newClient(newNetwork(l.server))
-	tb.Cleanup(l.end)
-	return l
-}
-
-// theirOptions are those of the other owner. Hooks of the test must not report it, so those of l
-// are not among them.
-func (l *Locker) theirOptions() []redlatch.Option {
-	return []redlatch.Option{redlatch.WithKeyPrefix(l.prefix), redlatch.WithOwner(somebody), redlatch.WithTTL(theirTTL)}
-}
-
-// prefixOf returns the key prefix that opts set. An Option cannot be read, so a Locker with opts
-// inspects a key, and the server sees the name with the prefix.
-func (l *Locker) prefixOf(opts []redlatch.Option) (string, error) {
-	ctx := context.Background()
-	if err := l.direct.Ping(ctx).Err(); err != nil { // the server starts with its first connection
-		return "", err
-	}
-	locker, err := redlatch.NewSetNXPX(l.direct, append(slices.Clip(opts), redlatch.WithOpTimeout(time.Minute))...)
-	if err != nil {
-		return "", err
-	}
-	const name = "k"
-	var key string
-	l.server.Server().SetPreHook(func(_ *server.Peer, cmd string, args ...string) bool {
-		if strings.HasPrefix(cmd, "EVAL") {
-			key = args[2] // after the script and the number of keys
-		}
-		return false
-	})
-	defer l.server.Server().SetPreHook(nil)
-	_, err = locker.Inspect(ctx, name)
-	return strings.TrimSuffix(key, name), err
-}
-
 // Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
 func (l *Locker) Unwrap() redlatch.Locker { return l.Locker }
 
 // Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect]
-// disconnects it, and it is closed when the test ends.
-func (l *Locker) Client() *redis.Client { return l.client }
+// and [Locker.Delay] apply to it, and it is closed when the test ends. With [NewRedlock] it is that
+// of the first node.
+func (l *Locker) Client() *redis.Client { return l.nodes[0].client }
+
+// Nodes returns the nodes of l: one, or those of [NewRedlock].
+func (l *Locker) Nodes() []*Node { return slices.Clone(l.nodes) }
 
 // Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key
 // is held, but a reader only if a writer or the other owner holds key.
@@ -220,24 +137,31 @@ func (l *Locker) Hold(key string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before := l.theirs[key]; before != nil && before.Extend(ctx, time.Millisecond) == nil { // it asks Redis
-		_ = lock.Unlock(ctx) // Free would unlock only one of the two
-		l.tb.Fatalf("Hold(%q): %s holds the key already", key, somebody)
+	if l.kind.several {
+		l.theirs[key] = append(l.theirs[key], lock)
+		return
 	}
-	l.theirs[key] = lock
+	for _, before := range l.theirs[key] {
+		if before.Extend(ctx, time.Millisecond) == nil { // it asks Redis
+			_ = lock.Unlock(ctx) // Free would unlock only one of the two
+			l.tb.Fatalf("Hold(%q): %s holds the key already", key, somebody)
+		}
+	}
+	l.theirs[key] = []*redlatch.Lock{lock}
 }
 
 // Free lets the other owner unlock key, so that the first waiter gets it. It fails the test if key
 // is not held by [Locker.Hold] or [Locker.Steal].
 func (l *Locker) Free(key string) {
 	l.tb.Helper()
-	lock := l.forget(key)
-	if lock == nil {
+	locks := l.forget(key, 1)
+	if len(locks) == 0 {
 		l.tb.Fatalf("Free(%q): somebody else does not hold the key: call Hold or Steal before", key)
-		return
 	}
-	if err := lock.Unlock(context.Background()); err != nil {
-		l.tb.Fatalf("Free(%q): %v", key, err)
+	for _, lock := range locks {
+		if err := lock.Unlock(context.Background()); err != nil {
+			l.tb.Fatalf("Free(%q): %v", key, err)
+		}
 	}
 }
 
@@ -246,37 +170,68 @@ func (l *Locker) Free(key string) {
 // nobody holds key, or if the other owner already does.
 func (l *Locker) Steal(key string) {
 	l.tb.Helper()
-	if l.holder("Steal", key) == somebody {
+	owner := l.holder("Steal", key)
+	ctx, token := context.Background(), l.kind.mark+somebody+"/"+uuid.NewString() // as WithOwner makes it
+	taken, err := owner != somebody, error(nil)
+	if l.kind.permits {
+		taken, err = l.takePermits(ctx, l.prefix+key, token)
+	} else if taken {
+		err = l.onAll(func(c *redis.Client) error { return c.Set(ctx, l.prefix+key, token, theirTTL).Err() })
+	}
+	if !taken && err == nil {
 		l.tb.Fatalf("Steal(%q): %s holds the key already", key, somebody)
 	}
-	ctx, token := context.Background(), l.mark+somebody+"/"+uuid.NewString() // as WithOwner makes it
-	err := l.put(ctx, l.prefix+key, token)
 	var lock *redlatch.Lock
 	if err == nil {
 		lock, err = l.other.Adopt(ctx, key, redlatch.Token(token))
 	}
-	if err == nil && l.permits && string(lock.Token()) != token { // a reader has adopted it by a permit of its own
-		err = l.direct.ZRem(ctx, l.prefix+key, token).Err()
+	if err == nil && l.kind.permits && string(lock.Token()) != token { // a reader has adopted it by a permit of its own
+		err = l.nodes[0].direct.ZRem(ctx, l.prefix+key, token).Err()
 	}
 	if err != nil {
 		l.tb.Fatalf("Steal(%q): %v", key, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.theirs[key] = lock
+	if l.kind.several {
+		l.theirs[key] = append(l.theirs[key], lock)
+	} else {
+		l.theirs[key] = []*redlatch.Lock{lock}
+	}
 }
 
-// put gives a key of Redis to a token in place of its holders.
-func (l *Locker) put(ctx context.Context, key, token string) error {
-	if !l.permits {
-		return l.direct.Set(ctx, key, token, theirTTL).Err()
+// takePermits gives token a permit of a key of Redis in place of the holders, if one of them is not
+// the other owner. Where that can have several permits, it keeps them.
+func (l *Locker) takePermits(ctx context.Context, key, token string) (taken bool, err error) {
+	redisOf := l.nodes[0].direct
+	members, err := redisOf.ZRange(ctx, key, 0, -1).Result()
+	var leave []any
+	for _, member := range members {
+		theirs := strings.Contains(member, somebody+"/")
+		taken = taken || !theirs
+		if !theirs || !l.kind.several {
+			leave = append(leave, member)
+		}
 	}
-	_, err := l.direct.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.Del(ctx, key)
+	if err != nil || !taken {
+		return taken, err
+	}
+	_, err = redisOf.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ZRem(ctx, key, leave...)
 		pipe.ZAdd(ctx, key, redis.Z{Score: float64(ahead.Now().Add(theirTTL).UnixMicro()), Member: token})
 		return pipe.PExpire(ctx, key, theirTTL).Err()
 	})
-	return err
+	return true, err
+}
+
+// onAll calls do for each node.
+func (l *Locker) onAll(do func(direct *redis.Client) error) error {
+	for _, n := range l.nodes {
+		if err := do(n.direct); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Expire deletes key in Redis, as if its TTL had passed. The lock of its holder, which may be the
@@ -287,10 +242,11 @@ func (l *Locker) Expire(key string) {
 	l.tb.Helper()
 	l.holder("Expire", key)
 	ctx := context.Background()
-	if err := l.direct.Del(ctx, l.prefix+key).Err(); err != nil {
+	err := l.onAll(func(c *redis.Client) error { return c.Del(ctx, l.prefix+key).Err() })
+	if err != nil {
 		l.tb.Fatalf("Expire(%q): %v", key, err)
 	}
-	if lock := l.forget(key); lock != nil {
+	for _, lock := range l.forget(key, math.MaxInt) {
 		_ = lock.Unlock(ctx) // it is lost, and must not be renewed any more
 	}
 }
@@ -298,10 +254,31 @@ func (l *Locker) Expire(key string) {
 // Disconnect cuts l off from Redis until [Locker.Reconnect], as an outage does: commands under way
 // get no reply, and connections are refused. Keys still expire. If l is already disconnected, it
 // does nothing.
-func (l *Locker) Disconnect() { l.network.cut() }
+func (l *Locker) Disconnect() {
+	for _, n := range l.nodes {
+		n.Disconnect()
+	}
+}
 
 // Reconnect ends the outage of [Locker.Disconnect]. If l is connected, it does nothing.
-func (l *Locker) Reconnect() { l.network.restore() }
+func (l *Locker) Reconnect() {
+	for _, n := range l.nodes {
+		n.Reconnect()
+	}
+}
+
+// Delay makes Redis slow for l: each command takes d longer, until Delay(0). Half of d passes before
+// Redis carries the command out, and half before the reply arrives; a message of Redis takes that
+// half, too. Commands that are sent together take d once. A new connection costs a command more, and
+// a script that Redis does not know yet, too. A call fails with [redlatch.ErrUnavailable] if its
+// command takes longer than [redlatch.WithOpTimeout].
+//
+// If d is shorter than before, what is under way arrives as soon as if it were sent now.
+func (l *Locker) Delay(d time.Duration) {
+	for _, n := range l.nodes {
+		n.Delay(d)
+	}
+}
 
 // holder returns the owner of the lock on key. It fails the test of method if there is none.
 func (l *Locker) holder(method, key string) string {
@@ -316,45 +293,24 @@ func (l *Locker) holder(method, key string) string {
 	return status.Owner
 }
 
-// forget returns and removes the lock of the other owner on key, nil if there is none.
-func (l *Locker) forget(key string) *redlatch.Lock {
+// forget returns and removes up to n locks of the other owner on key.
+func (l *Locker) forget(key string, n int) (locks []*redlatch.Lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lock := l.theirs[key]
-	delete(l.theirs, key)
-	return lock
-}
-
-// settling is how long l stays open at the end of a bubble. By then calls that were cut off have
-// timed out, and the subscription, which ends within two seconds after its last waiter, is closed.
-const settling = time.Minute
-
-// end closes l. In a bubble it lets time pass first: the clock stops when the test ends, and
-// goroutines that wait for a timer would never end.
-func (l *Locker) end() {
-	l.Reconnect()
-	l.unlockTheirs()
-	if inBubble() {
-		time.Sleep(settling)
+	locks = l.theirs[key]
+	locks = locks[:min(n, len(locks))]
+	if l.theirs[key] = l.theirs[key][len(locks):]; len(l.theirs[key]) == 0 {
+		delete(l.theirs, key)
 	}
-	_ = l.client.Close()
-	_ = l.direct.Close()
-	l.server.Close()
+	return locks
 }
 
 // unlockTheirs releases what the other owner holds.
 func (l *Locker) unlockTheirs() {
 	l.mu.Lock()
-	theirs := slices.Collect(maps.Values(l.theirs))
+	theirs := slices.Concat(slices.Collect(maps.Values(l.theirs))...)
 	l.mu.Unlock()
 	for _, lock := range theirs {
 		_ = lock.Unlock(context.Background())
 	}
-}
-
-// inBubble reports whether its caller runs in a bubble of testing/synctest.
-func inBubble() (in bool) {
-	defer func() { in = recover() == nil }()
-	synctest.Wait() // panics outside a bubble
-	return true
 }

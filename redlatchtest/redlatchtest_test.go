@@ -329,6 +329,22 @@ func TestMisuseFailsTheTest(t *testing.T) {
 	}
 	const invalid = "NewLocker: redlatch: new setnxpx: invalid argument: WithTTL(0s): below 3ms"
 	require.Equal(t, invalid, failure(t, nil, redlatch.WithTTL(0)))
+	require.Equal(t, "NewSemaphore: redlatch: new semaphore: invalid argument: limit 0: not from 1 to 2147483647",
+		failureOf(t, func(tb testing.TB) { redlatchtest.NewSemaphore(tb, 0) }))
+	require.Equal(t, "NewRedlock: redlatch: new redlock: invalid argument: 0 clients: not from 1 to 64",
+		failureOf(t, func(tb testing.TB) { redlatchtest.NewRedlock(tb, 0) }))
+	require.Equal(t, `Steal("k"): somebody else holds the key already`, failureOf(t, func(tb testing.TB) {
+		l := redlatchtest.NewSemaphore(tb, 2)
+		l.Hold("k")
+		l.Hold("k")
+		l.Steal("k")
+	}))
+	require.Equal(t, `Hold("k"): the key is held already: redlatch: try lock "k": held by "somebody else"`,
+		failureOf(t, func(tb testing.TB) {
+			l := redlatchtest.NewSemaphore(tb, 1)
+			l.Hold("k")
+			l.Hold("k")
+		}))
 	require.Equal(t, `Hold("k"): somebody else holds the key already`, failureOf(t, func(tb testing.TB) {
 		read, _ := redlatchtest.NewReadWrite(tb)
 		mine(read)
