@@ -47,7 +47,7 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	for _, name := range names {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
-	for _, document := range []string{"README.md", "docs/migrating.md", "docs/operations.md", "docs/recipes.md", "gocron/README.md", "otel/README.md"} {
+	for _, document := range []string{"README.md", "docs/migrating.md", "docs/operations.md", "docs/recipes.md", "docs/testing.md", "gocron/README.md", "otel/README.md"} {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)
 		for _, block := range blocks {

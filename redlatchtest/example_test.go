@@ -5,17 +5,19 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/redlatchtest"
 )
 
-// What is tested: a handler and a job that lock.
+// The code of docs/testing.md is here. First what is tested: a handler and two jobs that lock.
 
 // handler takes payments for carts, one at a time for each cart.
 func handler(locker redlatch.Locker) http.Handler {
@@ -55,6 +57,27 @@ func report(ctx context.Context, locker redlatch.Locker) error {
 			return context.Cause(ctx)
 		}
 	})
+}
+
+// sendAll sends so many mails, each of which takes a second. Together, all processes send as many at
+// a time as there are permits.
+func sendAll(ctx context.Context, permits redlatch.Locker, mails int) {
+	var all sync.WaitGroup
+	for range mails {
+		all.Go(func() {
+			_ = redlatch.Do(ctx, permits, "mail", func(context.Context, *redlatch.Lock) error {
+				time.Sleep(time.Second)
+				return nil
+			})
+		})
+	}
+	all.Wait()
+}
+
+// shop makes a Locker of its own.
+func shop(client redis.UniversalClient) (http.Handler, error) {
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("shop:"))
+	return handler(locker), err
 }
 
 // The first test is also in the package documentation.
@@ -104,6 +127,44 @@ func TestReportKeepsItsLock(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 		require.NoError(t, <-done)
 	})
+}
+
+func TestPaymentWhileRedisIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewLocker(t)
+		locker.Delay(100 * time.Millisecond)
+		require.Equal(t, http.StatusOK, post(handler(locker), "/carts/7/payment"))
+		locker.Delay(2 * time.Second) // longer than redlatch.WithOpTimeout
+		require.Equal(t, http.StatusServiceUnavailable, post(handler(locker), "/carts/7/payment"))
+	})
+}
+
+func TestThreeMailsAreSentAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		permits := redlatchtest.NewSemaphore(t, 3)
+		permits.Hold("mail") // another process sends one
+		start := time.Now()
+		sendAll(t.Context(), permits, 12)
+		require.Equal(t, 6*time.Second, time.Since(start)) // two at a time
+	})
+}
+
+func TestPaymentWithoutOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker := redlatchtest.NewRedlock(t, 3)
+		locker.Nodes()[0].Disconnect()
+		require.Equal(t, http.StatusOK, post(handler(locker), "/carts/7/payment"))
+		locker.Nodes()[1].Disconnect()
+		require.Equal(t, http.StatusServiceUnavailable, post(handler(locker), "/carts/7/payment"))
+	})
+}
+
+func TestShopRefusesASecondPayment(t *testing.T) {
+	locker := redlatchtest.NewLocker(t, redlatch.WithKeyPrefix("shop:")) // the prefix of the code
+	h, err := shop(locker.Client())
+	require.NoError(t, err)
+	locker.Hold("cart:7")
+	require.Equal(t, http.StatusConflict, post(h, "/carts/7/payment"))
 }
 
 // vip is a fake: it grants no cart to anybody but those of one shop.
