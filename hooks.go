@@ -78,6 +78,7 @@ type Event struct {
 	// Renewal is set in [Hooks.Renewed] and [Hooks.RenewFailed]: it was a renewal, not a call of
 	// [Lock.Extend].
 	Renewal bool
+	again   bool // the renewal, or Extend, before it failed, too
 	// Err is set in [Hooks.Waiting], [Hooks.Moved], [Hooks.Lost], [Hooks.RenewFailed],
 	// [Hooks.Degraded] and [Hooks.Trouble], and in [Hooks.Released] if Redis did not confirm.
 	Err error
@@ -132,6 +133,10 @@ var zeros = []slog.Value{
 // logged at Error; [Hooks.RenewFailed], [Hooks.Degraded], [Hooks.Trouble] and a release that Redis
 // did not confirm at Warn; all others at Debug. Attributes without a value are left out. Logs contain
 // the owner and no token, since tokens are secret.
+//
+// Of the failed renewals of a lock only the first is logged, until one has succeeded. For all locks
+// there is at most one such line a second: its attribute others counts the other locks whose renewals
+// began to fail since the line before.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(context.Context, Event) {
@@ -139,6 +144,13 @@ func SlogHooks(logger *slog.Logger) Hooks {
 			logger.LogAttrs(ctx, level, message, e.attrs()...)
 		}
 	}
+	renewals := failedRenewals{log: func(ctx context.Context, e Event, others int) {
+		attrs := e.attrs()
+		if others > 0 {
+			attrs = append(attrs, slog.Int("others", others))
+		}
+		logger.LogAttrs(ctx, slog.LevelWarn, "lock renewal failed", attrs...)
+	}}
 	trouble, failed := at(slog.LevelWarn, "lock service in trouble"), at(slog.LevelWarn, "leader failed")
 	unconfirmed, released := at(slog.LevelWarn, "lock release not confirmed"), at(slog.LevelDebug, "lock released")
 	return Hooks{
@@ -146,7 +158,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		Waiting:     at(slog.LevelDebug, "waiting for lock"),
 		Moved:       at(slog.LevelDebug, "lock has another holder"),
 		Renewed:     at(slog.LevelDebug, "lock renewed"),
-		RenewFailed: at(slog.LevelWarn, "lock renewal failed"),
+		RenewFailed: renewals.add,
 		Lost:        at(slog.LevelError, "lock lost"),
 		Released: func(ctx context.Context, e Event) {
 			if e.Err != nil {

@@ -290,7 +290,7 @@ func (l *lease) extensionDone(x *extension, err error) error {
 		hook = s.hooks.RenewFailed
 	}
 	l.fire(x.by.context(), hook, Event{
-		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, Fence: x.fence, Err: err,
+		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, again: x.Again, Fence: x.fence, Err: err,
 	})
 	return err
 }

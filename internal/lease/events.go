@@ -95,6 +95,7 @@ type Extension struct {
 	TTL     time.Duration // from then on
 	Timeout time.Duration
 	Restore time.Duration // a node that has lost the lock restores it for this time; 0: it does not
+	Again   bool          // the extension whose outcome came before failed, too. Extended sets it
 }
 
 // Release is how an Unlock goes on.

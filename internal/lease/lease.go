@@ -200,6 +200,7 @@ func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, 
 	if l.why != None {
 		return false
 	}
+	x.Again = l.trouble != nil
 	if l.trouble = err; x.Renewal {
 		l.flight = false
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -149,3 +150,67 @@ func TestALockDoesNotKeepTheCtxOfItsCall(t *testing.T) {
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }
+
+// TestAnOutageDoesNotFloodTheLog: many locks are held while Redis is away, and renewals fail again
+// and again. Hooks.RenewFailed has each of them. The log has the first of each lock, in one line a
+// second: its attributes add up to the number of locks.
+func TestAnOutageDoesNotFloodTheLog(t *testing.T) {
+	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
+		const locks, outage = 300, 5
+		var lines []slog.Record
+		var mu sync.Mutex // guards lines
+		log := slog.New(handler(func(r slog.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Message == "lock renewal failed" {
+				lines = append(lines, r)
+			}
+		}))
+		var failed heard
+		l, link := w.linked(t, redlatch.WithOpTimeout(500*time.Millisecond), redlatch.WithHooks(redlatch.SlogHooks(log)),
+			redlatch.WithHooks(redlatch.Hooks{RenewFailed: failed.add}))
+		var held []*redlatch.Lock
+		for i := range locks {
+			held = append(held, mustLock(t, l, strconv.Itoa(i)))
+			time.Sleep(10 * time.Millisecond) // of the bubble
+		}
+		link.refuse()
+		time.Sleep(outage * time.Second)
+		link.heal()
+		time.Sleep(5 * time.Second) // all were renewed
+		require.Greater(t, len(failed.all()), 3*locks)
+		require.NotEmpty(t, lines)
+		require.LessOrEqual(t, len(lines), outage+1)
+		told := 0
+		for _, line := range lines {
+			require.Equal(t, slog.LevelWarn, line.Level)
+			told++
+			line.Attrs(func(a slog.Attr) bool {
+				if a.Key == "others" {
+					told += int(a.Value.Int64())
+				}
+				return true
+			})
+		}
+		require.Equal(t, locks, told)
+
+		before := len(lines) // the next outage is news
+		link.refuse()
+		time.Sleep(5 * time.Second)
+		link.heal()
+		time.Sleep(5 * time.Second)
+		require.Greater(t, len(lines), before)
+		require.LessOrEqual(t, len(lines), before+outage+1)
+		for _, lock := range held {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
+
+// A handler is called with each record of a log.
+type handler func(slog.Record)
+
+func (handler) Enabled(context.Context, slog.Level) bool        { return true }
+func (h handler) WithAttrs([]slog.Attr) slog.Handler            { return h }
+func (h handler) WithGroup(string) slog.Handler                 { return h }
+func (h handler) Handle(_ context.Context, r slog.Record) error { h(r); return nil }
