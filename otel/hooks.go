@@ -47,6 +47,7 @@ type recorder struct {
 	grants, refusals, renewals, losses, degrading, troubles metric.Int64Counter
 	held                                                    metric.Int64UpDownCounter
 	begun                                                   *sync.Map // the sets of attributes whose counters are there
+	told                                                    *told
 }
 
 // Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire
@@ -62,7 +63,8 @@ type recorder struct {
 //
 // Metrics are recorded with the ctx of the call, so they have exemplars if its span is sampled. That
 // span, if it is recorded, gets the events "lock waiting", "lock acquired", "lock trouble", "lock
-// released" and, if Unlock finds that the lock was lost, "lock lost".
+// released" and, if Unlock finds that the lock was lost, "lock lost". A span gets "lock trouble" once
+// for each cause and node, however long the call waits. Renewals give it no events.
 //
 // The error matches [redlatch.ErrInvalid] if an option is invalid. Otherwise it is an error of the
 // meter provider.
@@ -71,7 +73,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 	if err != nil {
 		return redlatch.Hooks{}, err
 	}
-	r := recorder{config: c, begun: new(sync.Map)}
+	r := recorder{config: c, begun: new(sync.Map), told: &told{all: make(map[trouble]struct{})}}
 	meter := c.meters.Meter(scope, metric.WithInstrumentationVersion(version()))
 	histogram := func(name, text string, buckets metric.HistogramOption) metric.Float64Histogram {
 		h, e := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(text), buckets)
@@ -140,7 +142,10 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 			if e.Node != "" {
 				attrs = append(attrs, nodeAttribute.String(e.Node))
 			}
-			r.note(ctx, "lock trouble", e, attrs...)
+			span := trace.SpanContextFromContext(ctx).SpanID()
+			if span.IsValid() && r.told.first(trouble{span, e.Cause, e.Node}) {
+				r.note(ctx, "lock trouble", e, attrs...)
+			}
 			attrs = append(attrs, strategyAttribute.String(e.Strategy))
 			r.troubles.Add(ctx, 1, r.metricAttributes(e.Key, attrs...))
 		},

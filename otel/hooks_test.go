@@ -269,6 +269,30 @@ func TestHooksCountTroubleByCauseAndNode(t *testing.T) {
 	require.Len(t, b.metrics(t)["redlatch.trouble"].Data.(metricdata.Sum[int64]).DataPoints, 4)
 }
 
+// TestASpanHasATroubleOnce: a call that waits through a long outage meets with the same trouble again
+// and again. All of it is counted, and each span has one event of each cause and node.
+func TestASpanHasATroubleOnce(t *testing.T) {
+	b := newLab(t)
+	hooks, err := redlatchotel.Hooks(b.opts...)
+	require.NoError(t, err)
+	one, oneSpan := b.tracer.Tracer("test").Start(t.Context(), "one")
+	two, twoSpan := b.tracer.Tracer("test").Start(t.Context(), "two")
+	away := redlatch.Event{Strategy: "setnxpx", Key: "k", Cause: "connection", Err: errors.New("connection refused")}
+	loads, far := away, away
+	loads.Cause, far.Node = "LOADING", "one:6379"
+	for range 100 {
+		hooks.Trouble(one, away)
+		hooks.Trouble(two, away)
+		hooks.Trouble(one, loads)
+		hooks.Trouble(one, far)
+		hooks.Trouble(t.Context(), away)
+		hooks.RenewFailed(one, redlatch.Event{Strategy: "setnxpx", Key: "k", Renewal: true, Err: away.Err})
+	}
+	require.Len(t, oneSpan.(sdktrace.ReadOnlySpan).Events(), 3)
+	require.Len(t, twoSpan.(sdktrace.ReadOnlySpan).Events(), 1)
+	require.EqualValues(t, 300, b.count(t, "redlatch.trouble", setNXPX, cause.String("connection")))
+}
+
 // TestHooksCountDegradedWaiting: the event has no key, so the function of WithKeyAttribute is not
 // called.
 func TestHooksCountDegradedWaiting(t *testing.T) {
