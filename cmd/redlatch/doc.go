@@ -240,6 +240,7 @@
 //	64      the arguments or REDIS_URL are invalid
 //	69      Redis is unavailable or answers with an error, or KEY is not a lock. For list: some servers could not be read
 //	70      for run: the lock was lost while COMMAND ran, or -max-hold ended COMMAND
+//	74      what list, status, watch or version print could not be written
 //	75      another owner holds KEY, or its min hold keeps others out
 //	126     COMMAND cannot be run
 //	127     COMMAND was not found. Run checks this before it acquires the lock

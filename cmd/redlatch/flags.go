@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -66,7 +65,7 @@ func parse(set *flag.FlagSet, usage string, args []string) ([]string, error) {
 	err := set.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprint(os.Stderr, usage)
+		fmt.Fprint(&stdout, usage)
 		return nil, errHelped
 	case err != nil:
 		return nil, misuse(set.Name(), err.Error())

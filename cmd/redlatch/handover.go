@@ -54,7 +54,7 @@ func watchMessages(args []string) (int, error) {
 	if err != nil {
 		return exitUsage, err
 	}
-	w := &watcher{out: os.Stdout, prefix: f.prefix, match: globbed(*match), owners: make(map[string]string)}
+	w := &watcher{out: &stdout, prefix: f.prefix, match: globbed(*match), owners: make(map[string]string)}
 	if client, ok := clients[0].(*redis.Client); ok {
 		w.database = client.Options().DB
 	}
@@ -75,7 +75,8 @@ type watcher struct {
 	owners   map[string]string // the newest of each key
 }
 
-// follow prints what a subscription receives. It returns only if there was never a connection.
+// follow prints what a subscription receives. It returns only if there was never a connection, or if
+// a line could not be written.
 func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 	connected, broken, asked := false, false, false
 	for {
@@ -92,7 +93,9 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 			connected, broken = true, false
 		case *redis.Message:
 			if inbox.Database(got.Channel) == w.database {
-				w.print(got.Payload)
+				if err := w.print(got.Payload); err != nil {
+					return err
+				}
 			}
 		}
 		switch {
@@ -114,11 +117,11 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 }
 
 // print prints a line for a message, if it is one of a release of a key that matches.
-func (w *watcher) print(message string) {
+func (w *watcher) print(message string) error {
 	h, ok := wire.ParseHandOver(message)
 	key, ours := strings.CutPrefix(h.Key, w.prefix)
 	if !ok || !wire.IsValue(h.Token) || !ours || !w.match(key) {
-		return
+		return nil
 	}
 	owner, begun := wire.Owner(h.Token), wire.MadeAt(h.Token)
 	if len(w.owners) > mostNames {
@@ -126,9 +129,10 @@ func (w *watcher) print(message string) {
 	}
 	old, at := w.owners[h.Key], h.At.Time()
 	w.owners[h.Key] = owner
-	fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
+	_, err := fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
 		at.Format("15:04:05.000"), printable(key), named(old), named(owner), wire.Fence(h.Tick, 0),
 		rounded(max(at.Sub(begun), 0)))
+	return err
 }
 
 // globbed reports whether a key matches a pattern of Redis. Both are bytes, and need not be UTF-8.

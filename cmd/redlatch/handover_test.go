@@ -123,10 +123,10 @@ func TestWatchIgnoresOtherMessages(t *testing.T) {
 		"", "a b c d e", "1 2 3 4", "1 2 3 -1 x", "1 2 3 99 " + entry, "1 2 3 5 " + entry, "1 2 3 15 2000 redlatch:c x",
 		fmt.Sprintf("99999999999999999999 2 3 %d %s", len(entry), entry),
 	} {
-		w.print(message)
+		require.NoError(t, w.print(message))
 	}
 	require.Empty(t, b.String())
-	w.print(fmt.Sprintf("1 2 3 %d %sa\nb", len(entry), entry))
+	require.NoError(t, w.print(fmt.Sprintf("1 2 3 %d %sa\nb", len(entry), entry)))
 	require.Contains(t, b.String(), "\t$'a\\x0ab'\t-\t$'x\\x1b'\t192\t0s\n")
 }
 

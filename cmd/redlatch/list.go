@@ -69,7 +69,7 @@ func list(args []string) (int, error) {
 		begin := time.Now()
 		failed := f.show(context.Background(), clients)
 		switch {
-		case f.always:
+		case f.always && stdout.err == nil:
 			time.Sleep(time.Until(begin.Add(time.Second)))
 		case len(failed) > 0:
 			return exitUnavailable, nil
@@ -114,7 +114,7 @@ func (f *listFlags) show(ctx context.Context, clients []redis.UniversalClient) (
 	if isTerminal(os.Stderr) {
 		fmt.Fprint(os.Stderr, "\r\x1b[K") // in place of the progress
 	}
-	_, _ = os.Stdout.Write(out.Bytes())
+	_, _ = stdout.Write(out.Bytes())
 	_, _ = os.Stderr.Write(notes.Bytes())
 	return failed
 }

@@ -22,6 +22,7 @@ const (
 	exitUsage       = 64 // EX_USAGE
 	exitUnavailable = 69 // EX_UNAVAILABLE
 	exitLost        = 70 // EX_SOFTWARE
+	exitOutput      = 74 // EX_IOERR
 	exitBusy        = 75 // EX_TEMPFAIL
 	exitCannotRun   = 126
 	exitNotFound    = 127
@@ -49,8 +50,17 @@ func main() {
 }
 
 // dispatch runs the command that args name. It returns the exit status and the error to print, if
-// any.
+// any. Output that could not be written is an error.
 func dispatch(args []string) (int, error) {
+	stdout = output{}
+	code, err := carryOut(args)
+	if stdout.err != nil {
+		return exitOutput, stdout.err
+	}
+	return code, err
+}
+
+func carryOut(args []string) (int, error) {
 	commands := map[string]func(args []string) (int, error){
 		"run": run, "list": list, "status": status, "watch": watchMessages, "unlock": unlock, "version": version,
 	}
@@ -61,7 +71,7 @@ func dispatch(args []string) (int, error) {
 	command := commands[name]
 	switch {
 	case name == "-h", name == "-help", name == "--help", name == "help" && len(args) == 1:
-		fmt.Fprint(os.Stderr, usage)
+		fmt.Fprint(&stdout, usage)
 		return 0, nil
 	case name == "help" && commands[args[1]] != nil:
 		command, args = commands[args[1]], []string{"", "-h"}
@@ -96,7 +106,7 @@ func version(args []string) (int, error) {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		number = cmp.Or(versionOf(build.Main), number)
 	}
-	fmt.Println("redlatch", number, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
+	fmt.Fprintln(&stdout, "redlatch", number, runtime.Version(), runtime.GOOS+"/"+runtime.GOARCH)
 	return 0, nil
 }
 

@@ -88,7 +88,7 @@ func redlatchCmd(t *testing.T, urls string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts cmd. The end of t kills it.
+// start starts cmd, whose stdout is read unless it has one. The end of t kills it.
 func start(t *testing.T, cmd *exec.Cmd) *program {
 	t.Helper()
 	p := &program{Cmd: cmd, t: t, lines: make(chan string, 100), over: make(chan error, 1)}
@@ -97,7 +97,9 @@ func start(t *testing.T, cmd *exec.Cmd) *program {
 	errs, err := os.CreateTemp(t.TempDir(), "stderr")
 	require.NoError(t, err)
 	p.stderr = errs.Name()
-	cmd.Stdout, cmd.Stderr = in, errs
+	if cmd.Stderr = errs; cmd.Stdout == nil {
+		cmd.Stdout = in
+	}
 	require.NoError(t, cmd.Start())
 	in.Close()
 	errs.Close()

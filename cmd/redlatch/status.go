@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unicode"
@@ -59,9 +58,9 @@ func status(args []string) (int, error) {
 			complain(patternError("status", key))
 			code = exitUsage
 		case *asJSON:
-			_ = json.NewEncoder(os.Stdout).Encode(recordOf(key, st))
+			_ = json.NewEncoder(&stdout).Encode(recordOf(key, st))
 		default:
-			showLine(os.Stdout, key, st)
+			showLine(&stdout, key, st)
 		}
 	}
 	return code, nil
