@@ -54,13 +54,13 @@ func (f *runFlags) acquire(
 // hooks of the reporter report that. With -try it makes one attempt. ctx ends with a signal, and
 // timed, a child of it, with the timeout, too.
 func (f *runFlags) lockThroughOutages(ctx, timed context.Context, c *connection) (*redlatch.Lock, error) {
-	acquire := c.Lock
+	acquire := f.lock
 	if f.try {
-		acquire = c.TryLock
+		acquire = f.tryLock
 	}
 	var opts []redlatch.Option
 	for {
-		lock, err := acquire(ctx, f.key, opts...)
+		lock, err := acquire(ctx, c, opts)
 		if err == nil {
 			if err = f.prolong(timed, lock); err == nil {
 				return lock, nil

@@ -49,7 +49,7 @@ func exitOfStart(err error) int {
 func (c *command) start(lock *redlatch.Lock) error {
 	c.cmd.Env = append(os.Environ(),
 		"REDLATCH_KEY="+lock.Key(), "REDLATCH_TOKEN="+string(lock.Token()),
-		"REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10))
+		"REDLATCH_FENCE="+strconv.FormatUint(lock.Fence(), 10), heldVariable+"="+withHeld(lock.Token()))
 	c.cmd.SysProcAttr = attributes()
 	// Linux kills the command when the thread that started it ends. The thread of the main
 	// goroutine ends with the process.

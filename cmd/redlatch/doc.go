@@ -85,6 +85,8 @@
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
 //	                With -limit and -read this does not work, since several holders are valid
+//	REDLATCH_HELD   the tokens of this run and of those around it. A run that would wait for one of these fails with
+//	                64, since it would wait for itself. Unset it in what COMMAND starts and does not wait for
 //
 // The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue
 // without the lock. As PID 1 of a container, run reaps them. If Redis does not confirm the release,
