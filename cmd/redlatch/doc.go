@@ -125,6 +125,9 @@
 // that are ignored when redlatch starts, as HUP is under nohup, stay ignored. While run waits, each
 // of the first six ends the wait: nothing is left in Redis, and the status is 128+n.
 //
+// Without a terminal, run passes CONT on, too. So whoever stops COMMAND by TSTP, as some supervisors
+// do, can continue it. The lock is renewed meanwhile.
+//
 // On a terminal, the group of COMMAND becomes the foreground group when it first reads from the
 // terminal or changes its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed
 // while redlatch is stopped. If the lock is lost in the meantime, COMMAND does not continue and is

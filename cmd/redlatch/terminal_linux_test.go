@@ -168,6 +168,43 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 	require.NotContains(t, s.screen.String(), "woken")
 }
 
+// TestStoppedCommandGoesOnWithoutATerminal: whoever stops it by TSTP can continue it by CONT. The lock
+// is held meanwhile, and once it is lost, the command does not continue.
+func TestStoppedCommandGoesOnWithoutATerminal(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	stopped := func(pid int) func() bool {
+		return func() bool {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			return err == nil && strings.Contains(string(stat), ") T ")
+		}
+	}
+	cmd := redlatchCmd(t, r.url, "run", "-ttl", "6s", "k", "--", "sh", "-c", "echo $$; while read -r x; do echo got:$x; done")
+	in := pipe(t, cmd)
+	p := start(t, cmd)
+	pid := p.group()
+	for range 2 {
+		p.signal(syscall.SIGTSTP)
+		locktest.Eventually(t, "stopped", stopped(pid))
+		require.NotEmpty(t, r.holds(t))
+		_, err := io.WriteString(in, "one\n")
+		require.NoError(t, err)
+		p.signal(syscall.SIGCONT)
+		require.Equal(t, "got:one", p.line())
+	}
+	p.signal(syscall.SIGTSTP)
+	locktest.Eventually(t, "stopped", stopped(pid))
+	require.NoError(t, r.client.Del(t.Context(), "k").Err())
+	_, err := io.WriteString(in, "two\n")
+	require.NoError(t, err)
+	locktest.Eventually(t, "noticed", func() bool { return strings.Contains(p.errors(), "lock lost") })
+	p.signal(syscall.SIGCONT)
+	require.Equal(t, exitLost, p.code())
+	for line := range p.lines {
+		require.NotEqual(t, "got:two", line)
+	}
+}
+
 // TestUnlockAsksOnATerminal: only a yes releases the lock, or ends the min hold.
 func TestUnlockAsksOnATerminal(t *testing.T) {
 	t.Parallel()

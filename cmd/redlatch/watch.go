@@ -42,6 +42,9 @@ func (w *watch) wait() int {
 	w.terminal = openTerminal()
 	defer w.terminal.reclaim(w.command.group)
 	pass(w.signals, syscall.SIGTSTP, syscall.SIGWINCH)
+	if w.terminal == nil { // else the shell continues redlatch, see suspend
+		pass(w.signals, syscall.SIGCONT)
+	}
 	// reclaim changes the foreground group from a background group, which raises SIGTTOU. COMMAND
 	// is not affected.
 	signal.Ignore(syscall.SIGTTOU)
@@ -69,7 +72,9 @@ func (w *watch) wait() int {
 		case s := <-w.command.stopped:
 			w.follow(s)
 		case s := <-w.signals:
-			w.command.signal(s.(syscall.Signal))
+			if s != syscall.SIGCONT || w.lock.Err() == nil { // without the lock it must not continue
+				w.command.signal(s.(syscall.Signal))
+			}
 		case <-lost:
 			lost = nil
 			if !w.ending {
