@@ -62,7 +62,9 @@
 //
 //	-try            do not wait: exit with 75 if KEY is held
 //	-timeout D      wait for at most D, such as 30s or 5m. The default is no limit
-//	-q              print nothing if the status is 75: another owner holds KEY
+//	-q              print nothing if another owner holds KEY
+//	-busy-status N  exit with N in place of 75 if another owner holds KEY. With 0, a job that loses is no failed job,
+//	                as on Kubernetes
 //	-ttl D          how long the lock lasts if nothing renews it. The default is 10s
 //	-grace D        the time between SIGTERM and SIGKILL when the lock is lost, at most a third of -ttl and of
 //	                -max-hold. The default is that third, up to 5s. With 0, run sends SIGKILL at once
@@ -246,7 +248,7 @@
 //	69      Redis is unavailable or answers with an error, or KEY is not a lock. For list: some servers could not be read
 //	70      for run: the lock was lost while COMMAND ran, or -max-hold ended COMMAND
 //	74      what list, status, watch or version print could not be written
-//	75      another owner holds KEY, or its min hold keeps others out
+//	75      another owner holds KEY, or its min hold keeps others out. For run: or what -busy-status says
 //	126     COMMAND cannot be run
 //	127     COMMAND was not found. Run checks this before it acquires the lock
 //	128+n   signal n ended COMMAND or the wait. As shells show it, also if it ended watch or list -watch

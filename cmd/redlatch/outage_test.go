@@ -6,6 +6,7 @@ import (
 	"io"
 	"log"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,6 +112,26 @@ func TestMaxHoldEndsAJobThatHangs(t *testing.T) {
 		require.Regexp(t, `^redlatch: run "k": the lock is about to end: -max-hold is 9s: ending COMMAND, with SIGKILL after [\d.ms]+\n$`, p.errors())
 		s.isClean(t)
 	})
+}
+
+// TestStatusOfABusyKeyCanBeChosen: only that one. With 0, a job that another host does has not
+// failed.
+func TestStatusOfABusyKeyCanBeChosen(t *testing.T) {
+	t.Parallel()
+	s := onMiniredis(t)
+	lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k")
+	for status, flags := range map[int][]string{0: {"-q", "-try"}, 9: {"-timeout", "4s"}, 255: {"-try"}} {
+		flags = append(flags, "-busy-status", strconv.Itoa(status))
+		p := redlatchRun(t, s.url, flags, "echo no")
+		require.Equal(t, status, p.code())
+		require.Equal(t, flags[0] == "-q", p.errors() == "")
+		p.gone()
+	}
+	p := redlatchRun(t, nowhere, []string{"-try", "-busy-status", "0"}, "echo no")
+	require.Equal(t, exitUnavailable, p.code())
+	require.NoError(t, lock.Unlock(t.Context()))
+	p = redlatchRun(t, s.url, []string{"-try", "-busy-status", "0"}, "exit 75")
+	require.Equal(t, exitBusy, p.code(), "that of COMMAND")
 }
 
 // TestQuietRunSaysNothingOfAnotherOwner: so cron sends no mail. The status is 75 all the same.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -24,6 +25,7 @@ REDLATCH_FENCE in its environment.
   -try           do not wait
   -timeout D     wait for at most D, such as 30s; the default is no limit
   -q             print nothing if KEY is held
+  -busy-status N exit with N in place of 75 if KEY is held
   -ttl D         how long the lock lasts if nothing renews it; the default is 10s
   -grace D       the time between SIGTERM and SIGKILL when the lock is lost, at
                  most a third of -ttl and of -max-hold; the default is that
@@ -47,6 +49,7 @@ const (
 type runFlags struct {
 	redisFlags
 	try, quiet                                       bool
+	busyStatus                                       int
 	timeout, ttl, grace, minHold, keepAfter, maxHold time.Duration
 	owner                                            []redlatch.Option // of -owner; empty: the default of the library
 
@@ -65,12 +68,19 @@ func durationVar(set *flag.FlagSet, d *time.Duration, name string) {
 
 // parseRun parses the arguments of run.
 func parseRun(args []string) (*runFlags, error) {
-	f := &runFlags{ttl: defaultTTL}
+	f := &runFlags{ttl: defaultTTL, busyStatus: exitBusy}
 	set := flag.NewFlagSet("run", flag.ContinueOnError)
 	f.addServersTo(set)
 	f.addKindTo(set)
 	set.BoolVar(&f.try, "try", false, "")
 	set.BoolVar(&f.quiet, "q", false, "")
+	set.Func("busy-status", "", func(text string) (err error) {
+		f.busyStatus, err = strconv.Atoi(text)
+		if err != nil || f.busyStatus < 0 || f.busyStatus > 255 {
+			return errors.New("must be from 0 to 255")
+		}
+		return nil
+	})
 	durationVar(set, &f.timeout, "timeout")
 	durationVar(set, &f.ttl, "ttl")
 	durationVar(set, &f.grace, "grace")
@@ -162,8 +172,10 @@ func run(args []string) (int, error) {
 	switch code := exitOf(err); {
 	case sig != 0:
 		return exitSignal + int(sig), nil
-	case f.quiet && code == exitBusy:
-		return code, nil
+	case code == exitBusy && f.quiet:
+		return f.busyStatus, nil
+	case code == exitBusy:
+		return f.busyStatus, err
 	case err != nil:
 		return code, err
 	}
