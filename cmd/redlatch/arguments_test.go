@@ -160,8 +160,21 @@ func TestInvalidURLIsAnsweredByTheFormsThereAre(t *testing.T) {
 	}
 }
 
+// TestUnencodedPasswordIsExplained: the text says what to encode, and has nothing of the password.
+func TestUnencodedPasswordIsExplained(t *testing.T) {
+	for _, url := range []string{
+		"redis://:hun/ter2@host:1", "redis://user:12#hunter2@host:1", "redis+sentinel://:hun/ter2@host:1/main",
+		"redis+cluster://user:1/hunter2@host:1", "redis://:%zzhunter2@host",
+	} {
+		code, errs := dispatched(t, nowhere+" "+url, "status", "k")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, errs, "URL 2 of REDIS_URL is not valid: special characters in a password must be percent-encoded, such as %40 for @")
+		require.NotContains(t, errs, "ter2")
+	}
+}
+
 // TestSentinelsFindThePrimary: the user, the password and the database are those of the Redis
-// servers.
+// servers. The Sentinels may have a password of their own.
 func TestSentinelsFindThePrimary(t *testing.T) {
 	t.Parallel()
 	primary := redistest.StartTCP(t)
@@ -181,6 +194,18 @@ func TestSentinelsFindThePrimary(t *testing.T) {
 	require.Contains(t, start(t, redlatchCmd(t, url, "status", "k")).line(), "k\theld\t")
 	require.NoError(t, in.Close())
 	require.Equal(t, 3, p.code())
+
+	for _, addr := range addrs {
+		sentinel := redis.NewClient(&redis.Options{Addr: addr})
+		defer sentinel.Close()
+		if err := sentinel.Do(t.Context(), "acl", "setuser", "default", "resetpass", ">s/ecret").Err(); err != nil {
+			t.Skip("these Sentinels have no users: ", err)
+		}
+	}
+	p = start(t, redlatchCmd(t, url, "status", "k"))
+	require.Equal(t, exitUnavailable, p.code())
+	require.Contains(t, p.errors(), "NOAUTH")
+	require.Contains(t, start(t, redlatchCmd(t, url+"?sentinel_password=s%2Fecret", "status", "k")).line(), "k\tfree\t")
 }
 
 // TestErrorsNameFlags: they do not name options of the library, which its hints advise.

@@ -93,8 +93,11 @@ func (f *redisFlags) clients(command string) (clients []redis.UniversalClient, e
 		case errors.Is(err, redisurl.ErrNoTLS):
 			return nil, misuse(command, fmt.Sprintf("-cert needs TLS, and URL %d of %s does not begin with rediss", i+1, source))
 		case err != nil: // its text may contain the password
-			return nil, refusal(command,
-				fmt.Sprintf("URL %d of %s is not valid: it must have the form %s", i+1, source, redisurl.Forms))
+			why := "it must have the form " + redisurl.Forms
+			if redisurl.Unescaped(text) {
+				why = redisurl.Escapes
+			}
+			return nil, refusal(command, fmt.Sprintf("URL %d of %s is not valid: %s", i+1, source, why))
 		}
 		clients = append(clients, client)
 	}

@@ -45,14 +45,15 @@
 //	redis+cluster://user:password@host:port,host:port
 //
 // The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password
-// and the database are those of the Redis servers. Sentinels that require a password or TLS are not
-// supported. The last form names some nodes of a Redis Cluster.
+// and the database are those of the Redis servers. If the Sentinels have a password of their own, add
+// ?sentinel_password=P, and &sentinel_username=U if they have users. Sentinels that require TLS are
+// not supported. The last form names some nodes of a Redis Cluster.
 //
 // With rediss and rediss+cluster the connections use TLS. The certificates of the servers must be
 // signed by an authority that the system knows, or one in the file that SSL_CERT_FILE names, which
 // works on Linux and the BSDs. If a port has TLS and the URL does not begin with rediss, or the
 // reverse, the error says EOF, or that there was no reply. Special characters in a password must be
-// percent-encoded. Redlatch never prints a URL. If a URL has a password, put it in REDIS_URL: other
+// percent-encoded, such as %40 for @ and %2F for a slash. Redlatch never prints a URL. If a URL has a password, put it in REDIS_URL: other
 // users can see the arguments of a process.
 //
 // # Run

@@ -12,6 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Escapes says what to do about special characters.
+const Escapes = "special characters in a password must be percent-encoded, such as %40 for @, %2F for / and %23 for #"
+
 // Forms are the forms of a URL.
 const Forms = "redis://HOST:PORT/DB, unix:///PATH?db=DB, redis+sentinel://HOST:PORT,HOST:PORT/NAME/DB or " +
 	"redis+cluster://HOST:PORT,HOST:PORT. For TLS, write rediss in place of redis"
@@ -28,6 +31,12 @@ var ErrNoTLS = errors.New("the URL is not one for TLS")
 // servers a certificate, unless that is nil. It sends nothing.
 func NewClient(text string, certificate *tls.Certificate) (redis.UniversalClient, error) {
 	scheme, rest, _ := strings.Cut(text, "://")
+	if _, fragment, _ := strings.Cut(rest, "#"); strings.Contains(fragment, "@") { // else the user would count as the host
+		return nil, errors.New("a password with a #")
+	}
+	if u, err := url.Parse(text); scheme == "unix" && err == nil && u.Host != "" {
+		return nil, errors.New("a host before the path of a socket")
+	}
 	switch scheme {
 	case "redis+sentinel":
 		o, err := sentinels(rest)
@@ -87,26 +96,43 @@ func nodesOfCluster(scheme, text string) (*redis.ClusterOptions, error) {
 }
 
 // sentinels parses user:password@host:port,host:port/NAME/db. The user and the password are those
-// of the Redis servers.
+// of the Redis servers. Those of the Sentinels are the settings sentinel_username and
+// sentinel_password.
 func sentinels(text string) (*redis.FailoverOptions, error) {
 	text, query, _ := strings.Cut(text, "?")
 	authority, path, _ := strings.Cut(text, "/")
 	name, db, _ := strings.Cut(path, "/")
 	at := strings.LastIndex(authority, "@") + 1
 	addrs := strings.Split(authority[at:], ",")
-	if _, _, err := net.SplitHostPort(addrs[0]); err != nil || name == "" {
+	if _, _, err := net.SplitHostPort(addrs[0]); err != nil || name == "" || strings.Contains(path, "@") {
 		return nil, errors.New("the first port or NAME is missing")
 	}
 	settings, err := url.ParseQuery(query)
 	if err != nil {
 		return nil, err
 	}
+	username, password := settings.Get("sentinel_username"), settings.Get("sentinel_password")
+	settings.Del("sentinel_username")
+	settings.Del("sentinel_password")
 	settings.Set("master_name", name)
 	settings["addr"] = addrs[1:]
 	o, err := redis.ParseFailoverURL("redis://" + authority[:at] + addrs[0] + "/" + db + "?" + settings.Encode())
 	if err != nil {
 		return nil, err
 	}
-	o.Username, o.Password, o.SentinelUsername, o.SentinelPassword = o.SentinelUsername, o.SentinelPassword, "", ""
+	o.Username, o.Password = o.SentinelUsername, o.SentinelPassword
+	o.SentinelUsername, o.SentinelPassword = username, password
 	return o, nil
+}
+
+// Unescaped reports whether a URL has, before the last @, what must be percent-encoded in a user or a
+// password.
+func Unescaped(text string) bool {
+	_, rest, _ := strings.Cut(text, "://")
+	at := strings.LastIndex(rest, "@")
+	if at < 0 {
+		return false
+	}
+	_, err := url.PathUnescape(rest[:at])
+	return err != nil || strings.ContainsAny(rest[:at], "@/?#")
 }
