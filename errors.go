@@ -213,7 +213,9 @@ func (e *HeldError) Error() string {
 	text := "held by another owner"
 	switch {
 	case e.Kept:
-		text = "its last owner keeps others out"
+		if text = "nobody holds it, but a min hold keeps others out"; e.TTL > 0 {
+			text += fmt.Sprintf(" for another %v", e.TTL.Round(time.Millisecond))
+		}
 	case e.Owner != "" && e.ours:
 		text = fmt.Sprintf("held by %q, a caller of this Locker", e.Owner)
 	case e.Owner != "":

@@ -112,7 +112,8 @@ func TestTexts(t *testing.T) {
 		{"refused by a quorum", unavailable(heldBy(reply{err: refused, left: time.Second}))},
 		{"a QuorumError of another package", foreign},
 		{"refused by a split quorum", unavailable(heldBy(reply{err: split, left: time.Second}))},
-		{"refused by the last owner", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + wire.NewToken("api-7", false)}))},
+		{"refused by a min hold", unavailable(heldBy(reply{err: ErrNotAcquired, left: 63004 * time.Millisecond, holder: "~" + wire.NewToken("api-7", false)}))},
+		{"refused by a min hold of unknown length", unavailable(heldBy(reply{err: ErrNotAcquired, holder: "~" + wire.NewToken("api-7", false)}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
 		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy(reply{err: ErrNotAcquired, holder: wire.NewToken("api-7", false)})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
@@ -209,7 +210,8 @@ refused by an owner: redlatch: lock "k": held by "api-7/pid 12"
 refused by a quorum: redlatch: lock "k": held by another owner: acquire "k" needs 1 of 1 nodes; 10.0.0.1:6379: held by another owner
 a QuorumError of another package: redlatch: no quorum of the nodes answered: acquire "k" needs 1 of 1 nodes; node 0: done
 refused by a split quorum: redlatch: lock "k": the nodes name no common owner: acquire "k" needs 2 of 2 nodes; node 0: held by another owner; node 1: done
-refused by the last owner: redlatch: lock "k": its last owner keeps others out
+refused by a min hold: redlatch: lock "k": nobody holds it, but a min hold keeps others out for another 1m3.004s
+refused by a min hold of unknown length: redlatch: lock "k": nobody holds it, but a min hold keeps others out
 gave up, nothing was sent: redlatch: lock "k": gave up waiting: context canceled: nothing was sent
 gave up, held: redlatch: lock "k": gave up waiting: context deadline exceeded: the last attempt: held by "api-7"
 gave up, no reply: redlatch: lock "k": gave up waiting: context deadline exceeded: the last attempt: no reply

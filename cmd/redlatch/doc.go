@@ -29,7 +29,7 @@
 //
 // Each command has these flags:
 //
-//	-redis URL      a Redis server. Repeat it to lock on a quorum of independent servers (Redlock)
+//	-redis URL      a Redis server. Repeat it for each server of a quorum of independent servers (Redlock)
 //	-prefix TEXT    put TEXT before KEY in Redis. The default is none
 //	-cert FILE      a certificate, in PEM, for TLS servers that ask for one
 //	-cert-key FILE  its private key. The default is the same file
@@ -231,8 +231,10 @@
 // whether to end it, and ends it. So a job that has just run can run again. With -f it does not
 // ask.
 //
-// The owner notices only at its next renewal, and may continue to work until then. The next waiter
-// gets the lock at once. So use unlock only if you know that the owner no longer works.
+// The owner notices only at its next renewal, and works on until then: for up to a third of its TTL,
+// which is 3.3 s by default. Without renewal it notices nothing before its TTL has passed. The next
+// waiter gets the lock at once. So use unlock only if you know that the owner no longer works. Unlock
+// says this before it asks, and after it has released a lock.
 //
 //	-owner NAME  release only what the holders with this name hold
 //

@@ -26,7 +26,8 @@ the new one, the fence, and how long the new one has waited. It does not see
 grants of free keys, and turns within a process: these send no message.
 
   -match PATTERN  only keys that match, such as 'import:*'
-  -redis URL      a Redis server; locks of a quorum are not handed over
+  -redis URL      the Redis server to watch, or its Sentinels or Cluster; locks of
+                  a quorum are not handed over
   -prefix TEXT    only keys that begin with TEXT, which is not shown
   -cert FILE      a certificate for TLS that the servers ask for
   -cert-key FILE  its private key, if that is not in the same file

@@ -20,15 +20,20 @@ import (
 
 const listUsage = `usage: redlatch list [flags]
 
-Shows all locks and semaphores of a Redis: who holds each since when, how much
-time is left, and who waits. It reads every key once, by SCAN.
+Prints a table of all keys that are locked, or kept by a min hold: their KIND
+(lock, legacy, shared for a semaphore or readers, or writer), OWNER, the time
+SINCE it asked, the time LEFT, and how many wait (WAITERS), for how long at most
+(LONGEST). Keys with the longest waits come first. It reads every key of the
+servers once, by SCAN. It exits with 69 if a server cannot be read.
 
   -match PATTERN  only keys that match, such as 'import:*'
   -waiting        only keys for which somebody waits
-  -long           a line for each waiter too
+  -long           a line for each holder of a shared key, and for each waiter
   -json           print a JSON object for each key
-  -watch          show it again each second
-  -redis URL      a Redis server; repeat it for the servers of a quorum
+  -watch          show it again each second, until it is interrupted
+  -redis URL      the Redis server to read; with a redis+cluster URL, all masters;
+                  repeat it for all servers of a quorum: VOTES then says how many
+                  of them have the same holder
   -prefix TEXT    only keys that begin with TEXT, which is not shown
   -cert FILE      a certificate for TLS that the servers ask for
   -cert-key FILE  its private key, if that is not in the same file

@@ -19,7 +19,8 @@ import (
 const unlockUsage = `usage: redlatch unlock [flags] KEY
 
 Shows who holds KEY, asks whether to release it, and releases it. The owner
-notices only at its next renewal. The next waiter gets the lock at once.
+notices only at its next renewal, and works on until then: for up to a third of
+its TTL. The next waiter gets the lock at once.
 If nobody holds KEY and its min hold keeps others out, unlock ends the min hold.
 If KEY has several holders, -owner says which of them loses it.
 
@@ -95,12 +96,15 @@ func unlockKey(ctx context.Context, c *connection, key string, owner *string, fo
 	case !released:
 		fmt.Fprintf(os.Stderr, "%q is free; the lock of %s has ended meanwhile\n", key, holder(seen))
 	case all > max(len(seen.Holding), 1):
-		fmt.Fprintf(os.Stderr, "%q is released in the place of %s; others still hold it\n", key, holder(seen))
+		fmt.Fprintf(os.Stderr, "%q is released in the place of %s, %s; others still hold it\n", key, holder(seen), noticesLate)
 	default:
-		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s\n", key, holder(seen))
+		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s, %s\n", key, holder(seen), noticesLate)
 	}
 	return 0, nil
 }
+
+// noticesLate says what becomes of an owner whose lock others release.
+const noticesLate = "which notices at its next renewal: if it still works, it works on for up to a third of its TTL"
 
 // choose returns what unlock is to release of a key: with owner, only what holders with that name
 // hold, and else its only holder.
@@ -198,6 +202,7 @@ func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bo
 	} else {
 		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n",
 			key, holder(seen), timeLeft(seen), seen.Waiters)
+		fmt.Fprintln(out, "if it still works, it works on until its next renewal: for up to a third of its TTL")
 		fmt.Fprint(out, "release it? [y/N] ")
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

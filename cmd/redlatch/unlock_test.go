@@ -33,7 +33,7 @@ func TestUnlockReleasesInThePlaceOfTheOwner(t *testing.T) {
 
 		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 		require.Zero(t, p.code())
-		require.Equal(t, "\"k\" is released; it was held by stuck\n", p.errors())
+		require.Equal(t, "\"k\" is released; it was held by stuck, "+noticesLate+"\n", p.errors())
 		next.expect("mine")
 		require.Equal(t, exitLost, owner.code())
 		require.NoError(t, in.Close())
@@ -88,7 +88,7 @@ func TestUnlockReleasesTheHolderThatIsNamed(t *testing.T) {
 		require.Equal(t, lines[2][:15], status(2)[2][:15])
 		code, said = unlock("-owner", "hung")
 		require.Zero(t, code)
-		require.Equal(t, "\"k\" is released in the place of hung; others still hold it\n", said)
+		require.Equal(t, "\"k\" is released in the place of hung, "+noticesLate+"; others still hold it\n", said)
 		require.Equal(t, exitLost, holders["hung"].code())
 		require.Contains(t, status(1)[1], "\tholds\thealthy\t")
 		require.NoError(t, inputs["healthy"].Close())
@@ -106,13 +106,13 @@ func TestUnlockReleasesAllThatANameHolds(t *testing.T) {
 		healthy := locktest.MustLock(t, l, "k", redlatch.WithOwner("healthy"))
 		p := start(t, redlatchCmd(t, s.url, "unlock", "-f", "-owner", "hung", "k"))
 		require.Zero(t, p.code())
-		require.Equal(t, "\"k\" is released in the place of hung (2 permits); others still hold it\n", p.errors())
+		require.Equal(t, "\"k\" is released in the place of hung (2 permits), "+noticesLate+"; others still hold it\n", p.errors())
 		for _, lock := range locks {
 			require.ErrorIs(t, lock.Unlock(t.Context()), redlatch.ErrLost)
 		}
 		p = start(t, redlatchCmd(t, s.url, "unlock", "-f", "k"))
 		require.Zero(t, p.code(), "there is only one holder")
-		require.Equal(t, "\"k\" is released; it was held by healthy\n", p.errors())
+		require.Equal(t, "\"k\" is released; it was held by healthy, "+noticesLate+"\n", p.errors())
 		require.ErrorIs(t, healthy.Unlock(t.Context()), redlatch.ErrLost)
 
 		lock := locktest.MustLock(t, s.locker(t, locktest.LongTTL), "k2")
@@ -237,7 +237,7 @@ func TestUnlockAsks(t *testing.T) {
 		var out bytes.Buffer
 		seen := redlatch.Status{Held: true, Token: "secret", Owner: "api-7", TTL: 8 * time.Second, Waiters: 2}
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
-		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nrelease it? [y/N] ", out.String())
+		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nif it still works, it works on until its next renewal: for up to a third of its TTL\nrelease it? [y/N] ", out.String())
 		out.Reset()
 		seen.Token, seen.Owner, seen.Kept = "", "", true
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
