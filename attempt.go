@@ -47,7 +47,8 @@ type place struct {
 // A release gives a token back, once.
 type release struct {
 	params
-	ctx  context.Context //nolint:containedctx // for its values
+	loan loan
+	ctx  context.Context //nolint:containedctx // for its values: the loan, if the release has one of its own
 	asks *attempt        // of the line, whose acquire the release carries; nil: none
 	answer
 }
@@ -91,8 +92,8 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		a.nobodyWaits.Store(true)
 		late.then(func(got reply) {
 			a.answered(got)
-			if mayBeThere(got, got.err) {
-				a.undo(ctx, got.err)
+			if mayBeThere(got, got.err) { // the call has returned
+				a.giveBack(a.releasing(context.Background(), clock.MonoNow(), 0))
 			}
 		})
 		return nil, false, got.err
@@ -272,6 +273,7 @@ func (a *attempt) carried(got reply) {
 // for that until ctx ends. If Redis cannot be reached it does not wait: the key ends with its TTL.
 func (a *attempt) undo(ctx context.Context, err error) {
 	b := a.releasing(ctx, clock.MonoNow(), 0)
+	defer b.loan.over()
 	a.giveBack(b)
 	if rediserr.Unreachable(err) {
 		return
@@ -282,10 +284,12 @@ func (a *attempt) undo(ctx context.Context, err error) {
 	}
 }
 
-// releasing returns a release of the token, which begins now.
+// releasing returns a release of the token, which begins now. It uses ctx until its loan is over.
 func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Duration) *release {
 	p := params{identity: &a.id, timeout: a.acquire.timeout, keep: keep, began: now}
-	return &release{params: p, ctx: ctx, answer: answer{came: make(chan struct{})}}
+	b := &release{params: p, answer: answer{came: make(chan struct{})}}
+	b.ctx = b.loan.lend(ctx)
+	return b
 }
 
 // withdraw gives back a token that nobody waits for, and its entry.

@@ -91,6 +91,7 @@ func configured(s strategy, cfg config, opts []Option) (*config, error) {
 
 // request is a call of a Locker.
 type request struct {
+	loan     loan // of the ctx of the call
 	names    names
 	cfg      *config
 	started  clock.Instant
@@ -99,7 +100,7 @@ type request struct {
 
 // check fills r with the arguments of a call, and checks them before anything is sent.
 func (e *engine) check(ctx context.Context, r *request, key string, opts []Option) (err error) {
-	*r = request{names: names{key: key}, cfg: e.cfg, started: clock.Now()}
+	r.names, r.cfg, r.started = names{key: key}, e.cfg, clock.Now()
 	switch {
 	case ctx == nil:
 		return invalid("ctx is nil")
@@ -160,7 +161,8 @@ func (e *engine) call(
 	if err := e.check(ctx, r, key, opts); err != nil {
 		return nil, wrap(op, key, err)
 	}
-	lock, err := do(ctx, r)
+	defer r.loan.over()
+	lock, err := do(r.loan.lend(ctx), r)
 	e.reportFailure(ctx, r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
 		event := Event{Fence: lock.Fence(), Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
@@ -244,7 +246,8 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if err := e.check(ctx, r, key, nil); err != nil {
 		return Status{}, wrap("inspect", key, err)
 	}
-	got := e.inspect(ctx, r)
+	defer r.loan.over()
+	got := e.inspect(r.loan.lend(ctx), r)
 	if got.err != nil {
 		return Status{}, wrap("inspect", key, got.err)
 	}
@@ -275,6 +278,8 @@ func (e *engine) forget(ctx context.Context, key string) error {
 	if err := e.check(ctx, r, key, nil); err != nil {
 		return err
 	}
+	defer r.loan.over()
+	ctx = r.loan.lend(ctx)
 	got := e.inspect(ctx, r)
 	if got.err != nil || got.seen == nil || !wire.IsKeeper(string(got.seen.status.Token)) {
 		return got.err

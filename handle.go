@@ -35,8 +35,9 @@ type seat struct {
 	hooks    *Hooks             // of the call that was granted it
 	strong   *Lock              // while the lease is young, since weak pointers cost short locks too much
 	weak     weak.Pointer[Lock] // afterwards; nil once the caller has dropped the Lock
-	done     chan struct{}      // nil until the first call of Done
-	contexts map[context.Context]context.CancelCauseFunc
+	ends     context.Context    // ends with the handle; nil until it is asked for
+	cancel   context.CancelCauseFunc
+	contexts map[parent]*lockCtx
 }
 
 // A caller is the handle whose call noticed that something happened to a lease.
@@ -63,13 +64,22 @@ func (s *seat) take(k *Lock, r *request, since clock.Instant) {
 
 // end ends what the handle of the seat has given out.
 func (s *seat) end(err error) {
-	if s.done != nil {
-		close(s.done)
+	if s.cancel != nil {
+		s.cancel(err)
 	}
-	for _, cancel := range s.contexts {
-		cancel(err)
+	for _, c := range s.contexts {
+		c.stop()
+		c.cancel(err)
 	}
-	s.done, s.contexts, s.strong = nil, nil, nil
+	s.ends, s.cancel, s.contexts, s.strong = nil, nil, nil, nil
+}
+
+// endsLocked returns a ctx without values that ends with the handle, which has not ended.
+func (s *seat) endsLocked() context.Context {
+	if s.ends == nil {
+		s.ends, s.cancel = context.WithCancelCause(context.Background())
+	}
+	return s.ends
 }
 
 // inUse reports whether the caller has the handle.
@@ -203,35 +213,14 @@ func (h handle) dropMinHold() {
 // fence returns the fence of the handle.
 func (h handle) fence() uint64 { return wire.Fence(h.lease.tick, h.number) }
 
-// closed is the Done channel of handles that have ended.
-var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
-func (h handle) doneChan() <-chan struct{} {
+// ended returns a ctx without values that ends with the handle.
+func (h handle) ended() context.Context {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	if h.errLocked() != nil {
-		return closed
+	if err := h.errLocked(); err != nil {
+		return endedBy(err)
 	}
-	if h.seat.done == nil {
-		h.seat.done = make(chan struct{})
-	}
-	return h.seat.done
-}
-
-// ctxLockKey is the context key under which Lock.Context stores its handle, the newest ctxLock.
-type ctxLockKey struct{}
-
-// A ctxLock is a handle. It does not keep the Lock alive.
-type ctxLock struct {
-	handle
-	outer *ctxLock // of the ctx around it; nil: none
-}
-
-// with returns a ctx that holds the handle.
-func (h handle) with(ctx context.Context) context.Context {
-	c := &ctxLock{handle: h}
-	c.outer, _ = ctx.Value(ctxLockKey{}).(*ctxLock)
-	return context.WithValue(ctx, ctxLockKey{}, c)
+	return h.seat.endsLocked()
 }
 
 // refuseOwnWait returns an error if ctx is that of a lock on the key of r which keeps the call out:
@@ -239,7 +228,9 @@ func (h handle) with(ctx context.Context) context.Context {
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
 		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil {
-			return invalid("ctx is that of a lock on %q: Lock would wait for itself. Locks are not reentrant", r.names.key)
+			return invalid("ctx comes from that of a lock on %q: Lock would wait for itself, since locks are not reentrant. "+
+				"If the holder does not wait for this call, pass a ctx that does not come from there, not even by WithoutCancel",
+				r.names.key)
 		}
 	}
 	return nil
@@ -253,30 +244,6 @@ func (e *engine) keptOutBy(r *request, holder *engine) bool {
 		return r.cfg.limit <= 1 || e.reads || e.writes
 	}
 	return (e.writes || holder.writes) && e.sharesClient(holder)
-}
-
-// context returns a child of parent that ends with the handle.
-func (h handle) context(parent context.Context) context.Context {
-	ctx, cancel := context.WithCancelCause(parent)
-	l, s := h.lease, h.seat
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := h.errLocked(); err != nil {
-		cancel(err)
-		return ctx
-	}
-	if s.contexts == nil {
-		s.contexts = make(map[context.Context]context.CancelCauseFunc)
-	}
-	s.contexts[ctx] = cancel
-	// It runs when ctx ends, at the latest with the handle.
-	context.AfterFunc(ctx, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(s.contexts, ctx)
-		cancel(nil)
-	})
-	return ctx
 }
 
 func (l *lease) until() time.Time {

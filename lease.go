@@ -169,6 +169,7 @@ func (l *lease) giveBack(
 		_ = l.change(nobody, l.core.NotPassed)
 	}
 	<-b.came
+	b.loan.over()
 	got := b.reply
 	if got.contended {
 		a.engine.yield(a.id.lock, a.request.cfg.longest)
@@ -241,7 +242,8 @@ func (l *lease) renew() {
 type extension struct {
 	core.Extension
 	params
-	by caller // nobody: it is a renewal
+	loan loan
+	by   caller // nobody: it is a renewal
 }
 
 // sendExtension sends an extension, see core.Lease.Send, and waits for its outcome until ctx ends. Its
@@ -253,8 +255,10 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl, keep time.Dur
 	x.fence, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore
 	l.mu.Unlock()
 	x.ttl, x.timeout = x.TTL, x.Timeout
-	got, late := l.attempt.engine.run(ctx, x.Start.Mono, toExtend, &x.params)
+	defer x.loan.over()
+	got, late := l.attempt.engine.run(x.loan.lend(ctx), x.Start.Mono, toExtend, &x.params)
 	if late != nil {
+		x.by.ctx = nil // the call returns now
 		late.then(func(got reply) { _ = l.extensionDone(x, got.err) })
 		return got.err
 	}

@@ -81,6 +81,11 @@ import (
 // wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
 // Unwrap() Locker.
 //
+// Nothing calls a method of the ctx of a call when the call has returned, also if commands that it has
+// begun go on. So a program may use a ctx again, as package gin does. Hooks of the client and goroutines
+// of this package get a ctx in its place, which has ended and has no values by then. A ctx that the
+// program gets from its own, by [Lock.Context] or as fn of [Do], is a child of it.
+//
 // A fake cannot make a [Lock] that is held. So let it embed a Locker of package redlatchtest, whose
 // methods grant locks and lose them, and return errors of its own, such as a [HeldError].
 type Locker interface {
@@ -101,7 +106,8 @@ type Locker interface {
 	//
 	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
 	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
-	// with [ErrInvalid], unless key is a semaphore and the call has a limit above 1. The two Lockers of
+	// with [ErrInvalid], unless key is a semaphore and the call has a limit above 1. In a goroutine
+	// for which the holder does not wait, pass a ctx that comes from elsewhere. The two Lockers of
 	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
 	// too.
 	//
@@ -230,7 +236,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.current().doneChan()
+	return k.current().ended().Done()
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
@@ -247,13 +253,16 @@ func (k *Lock) Err() error {
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err.
 // parent must not be nil. No cancel function is needed: the resources are freed when parent or the
-// lock ends.
+// lock ends. Calls with the same parent may return the same ctx, and a parent that never ends costs
+// the lock nothing.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
-	for side := k; side != nil; side = side.from {
-		parent = side.current().with(parent) //nolint:fatcontext // few
-	}
-	return k.current().context(parent)
+	return k.current().context(parent, func(ctx context.Context) context.Context {
+		for side := k; side != nil; side = side.from {
+			ctx = side.current().with(ctx) //nolint:fatcontext // few
+		}
+		return ctx
+	})
 }
 
 // Extend makes the lock last for at least ttl from now, but not beyond the limit of [WithMaxHold].

@@ -113,12 +113,16 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		opts = append([]Option{WithMaxWait(m.maxWait)}, opts...)
 	}
 	opts = append(slices.Clip(opts), waitingSince(time.Now()))
+	var b loan // old would know a child of ctx for longer than the call lasts
+	defer b.over()
+	waiting, stop := context.WithCancel(b.lend(ctx))
+	defer stop()
 	for {
 		old, err := granted(m.from.Lock(ctx, key, opts...))
 		if err != nil {
 			return nil, wrap("lock", key, err)
 		}
-		lock, err := old.join(old.Context(ctx), m.to.Lock, key, opts)
+		lock, err := old.join(old.Context(waiting), m.to.Lock, key, opts)
 		if err == nil {
 			if lock.joinTo(old) == nil {
 				return lock, nil
@@ -206,7 +210,7 @@ func (k *Lock) joinTo(old *Lock) error {
 
 // link ends k when other is lost.
 func link(other, k *Lock) {
-	ended := other.current().context(context.Background())
+	ended := other.current().ended()
 	h := k.current()                  // without k, so that a dropped one ends
 	context.AfterFunc(ended, func() { // it runs once, when other ends
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {

@@ -275,6 +275,7 @@ func TestWaitingForOneselfIsRefused(t *testing.T) {
 				ran = true
 				_, err := l.Lock(ctx, "k")
 				require.ErrorContains(t, err, "wait for itself")
+				require.ErrorContains(t, err, "pass a ctx that does not come from there")
 				_, separate := l.Lock(ctx, "k", redlatch.WithTTL(time.Minute))
 				all := redlatch.DoAll(ctx, l, []string{"another", "k"}, never[[]*redlatch.Lock](t))
 				for _, err := range []error{err, separate, all, redlatch.Lead(ctx, l, "k", never[*redlatch.Lock](t))} {
