@@ -195,7 +195,10 @@ func ctxError(ctx context.Context) error {
 // process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
 // [errors.As].
 type HeldError struct {
-	Owner string // of the holder, see [WithOwner]; may be empty
+	// Owner is that of the holder, see [WithOwner]. It is empty if the holder has none, or is a client
+	// of another library, and with [NewLegacySetNX] unless this process holds the key: there
+	// [Locker.Inspect] shows it.
+	Owner string
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
 	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. Of several

@@ -218,7 +218,8 @@ func (k Lock) Format(f fmt.State, verb rune) {
 
 // Until returns the end of the lease: the lock is trusted before this instant and not after.
 // Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
-// for 2 s at most until it is extended to the TTL, after 20 ms. One that was passed on within this
+// for 2 s at most until it is extended to the TTL, after 20 ms. With [WithoutRenewal] it lasts for the
+// whole TTL from the hand-over on, and only Extend moves its end. One that was passed on within this
 // process continues, so it may be shorter by up to a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	if k.handle.lease == nil {

@@ -211,7 +211,8 @@ func WithOpTimeout(d time.Duration) Option {
 // no bound.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
-// the shorter one of its two Lockers. Calls with it stand in line with those without.
+// the shorter one of its two Lockers. If it has passed when a key is granted, there is one attempt for
+// each key that is left. Calls with it stand in line with those without.
 // [Locker.TryLock] and [Locker.Adopt] do not wait, so it has no effect on them. [Lead] refuses it,
 // since a follower waits for as long as another one leads, and ignores that of its Locker.
 func WithMaxWait(d time.Duration) Option {
@@ -325,8 +326,9 @@ func WithLimit(n int) Option {
 // WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command
 // WAIT. A failover to one of them then keeps the lock; a failover to another replica may lose it, and
 // so may any failover while a Cluster moves the slot of the key. n is 1 or more. timeout is 1 ms or
-// more, and less than both the TTL and the ReadTimeout of the client. It extends [WithOpTimeout], and
-// shortens the lease.
+// more. It is less than the ReadTimeout of the client, and less than the time for which the lock is
+// trusted: the TTL less 1 %, 2 ms and the time of [WithGrace]. It extends [WithOpTimeout], and shortens
+// the lease.
 //
 // If too few confirm, the grant is released and the call fails with [ErrNotReplicated]. A Lock call
 // that is already waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The

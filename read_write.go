@@ -157,5 +157,6 @@ func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lo
 	a := e.newAttempt(r, nil, e.newToken(r.cfg))
 	a.acquire.beside = token
 	lock, _, err := a.make(ctx)
+	r.attempts = 0 // as of any other adoption
 	return lock, err
 }

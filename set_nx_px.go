@@ -193,7 +193,8 @@ func (s *setNXPX) adapt(cfg *config) error {
 	case reads > 0 && timeout >= reads:
 		return invalid("WithReplicas(%d, %v): not below the client's ReadTimeout, %v", n, timeout, reads)
 	case timeout >= clock.Validity(cfg.ttl, cfg.grace):
-		return invalid("WithReplicas(%d, %v): too long for a TTL of %v", n, timeout, cfg.ttl)
+		const text = "WithReplicas(%d, %v): not below the %v for which a lock with a TTL of %v is trusted"
+		return invalid(text, n, timeout, clock.Validity(cfg.ttl, cfg.grace), cfg.ttl)
 	}
 	return nil
 }

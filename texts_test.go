@@ -265,7 +265,7 @@ read-write locks without a client: redlatch: new read-write: invalid argument: c
 read-write locks with the mark of a writer: redlatch: new read-write: invalid argument: WithOwner("!api-7"): no name begins with "!"
 replicas of a semaphore on a ring: redlatch: new semaphore: invalid argument: WithReplicas(1, 1s): a *redis.Ring cannot send WAIT on the connection of the grant
 replicas of a semaphore, read timeout: redlatch: new semaphore: invalid argument: WithReplicas(1, 5s): not below the client's ReadTimeout, 5s
-replicas of a semaphore, TTL: redlatch: new semaphore: invalid argument: WithReplicas(1, 1s): too long for a TTL of 1s
+replicas of a semaphore, TTL: redlatch: new semaphore: invalid argument: WithReplicas(1, 1s): not below the 988ms for which a lock with a TTL of 1s is trusted
 no key: redlatch: lock: invalid argument: key is empty
 no ctx: redlatch: lock "k": invalid argument: ctx is nil
 the register: redlatch: lock "redlatch:fence": invalid argument: key "redlatch:fence": the fences of all locks are kept there

@@ -65,8 +65,12 @@ func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
 	if r.cfg.maxWait > 0 {
 		waiting, stop := r.cfg.bounded(ctx)
 		defer stop()
-		if waiting.Err() != nil { // another key, or the other side of a migration, has taken all of it
-			return nil, &gaveUp{ctx: ctxError(waiting)}
+		if ctx.Err() == nil && waiting.Err() != nil { // another key, or the other side of a migration, has taken all of it
+			lock, err := e.try(ctx, &r.request)
+			if errors.Is(err, ErrNotAcquired) {
+				err = &gaveUp{ctxError(waiting), err}
+			}
+			return lock, err
 		}
 		ctx = waiting
 	}
@@ -205,6 +209,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error
 	}
 	old := m.Now.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
+		silence = min(silence, m.now.Since(r.started)) // others of the line may have asked before
 		last = e.strategy.trouble(toAcquire, &params{identity: &identity{names: &r.names}, cfg: r.cfg}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}

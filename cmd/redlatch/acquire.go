@@ -59,6 +59,8 @@ func (f *runFlags) lockThroughOutages(ctx, timed context.Context, c *connection)
 		acquire = f.tryLock
 	}
 	var opts []redlatch.Option
+	began := time.Now()
+	unavailable := time.Duration(0) // how long Redis was at first
 	for {
 		lock, err := acquire(ctx, c, opts)
 		if err == nil {
@@ -69,12 +71,20 @@ func (f *runFlags) lockThroughOutages(ctx, timed context.Context, c *connection)
 		}
 		again := !f.try && left(timed) > 0 && (errors.Is(err, redlatch.ErrUnavailable) || errors.Is(err, redlatch.ErrLost))
 		if again && pause(timed, outagePause) {
+			if errors.Is(err, redlatch.ErrUnavailable) {
+				unavailable = time.Since(began)
+			}
 			if f.timeout > 0 { // it counts from the first call
 				opts = []redlatch.Option{redlatch.WithMaxWait(max(left(timed), time.Millisecond).Round(time.Millisecond))}
 			}
 			continue
 		}
-		if (again || opts != nil) && ctx.Err() == nil && left(timed) < time.Millisecond { // err knows of a part of it
+		switch { // err knows of a part of it
+		case !again && opts == nil, ctx.Err() != nil, left(timed) >= time.Millisecond:
+		case unavailable > 0 && !errors.Is(err, redlatch.ErrUnavailable):
+			const text = "waited %v, but Redis was unavailable for the first %v: %w"
+			err = fmt.Errorf(text, f.timeout, unavailable.Round(time.Millisecond), err)
+		default:
 			err = fmt.Errorf("waited %v: %w", f.timeout, err)
 		}
 		return nil, err

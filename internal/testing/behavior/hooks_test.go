@@ -151,6 +151,20 @@ func TestALockDoesNotKeepTheCtxOfItsCall(t *testing.T) {
 	})
 }
 
+// TestAdoptIsNoAttempt: not even of a reader, which gets a permit of its own.
+func TestAdoptIsNoAttempt(t *testing.T) {
+	kinds := withReaders()
+	delete(kinds, "Migration") // it cannot adopt
+	onEvery(t, kinds, func(t *testing.T, w *world) {
+		var h heard
+		token := mustLock(t, w.locker(t), "k").Token()
+		_, err := w.locker(t, redlatch.WithHooks(redlatch.Hooks{Acquired: h.add})).Adopt(t.Context(), "k", token)
+		require.NoError(t, err)
+		require.Len(t, h.all(), 1)
+		require.Zero(t, h.all()[0].Attempts)
+	})
+}
+
 // TestAnOutageDoesNotFloodTheLog: many locks are held while Redis is away, and renewals fail again
 // and again. Hooks.RenewFailed has each of them. The log has the first of each lock, in one line a
 // second: its attributes add up to the number of locks.

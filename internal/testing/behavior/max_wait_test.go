@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -216,6 +217,53 @@ func TestMaxWaitIsOneForAllKeys(t *testing.T) {
 			_, err := pair.Lock(t.Context(), "k "+bounded, opts...)
 			ended(err)
 		}
+	})
+}
+
+// TestEachKeyGetsAnAttempt: the time of WithMaxWait has passed when a key is granted. The next one is
+// acquired if it is free. Otherwise its owner is the reason, and not Redis.
+func TestEachKeyGetsAnAttempt(t *testing.T) {
+	onEvery(t, withReaders(), func(t *testing.T, w *world) {
+		var late atomic.Bool
+		l := w.locker(t, redlatch.WithMaxWait(300*time.Millisecond), redlatch.WithHooks(redlatch.Hooks{
+			Acquired: func(_ context.Context, e redlatch.Event) {
+				if e.Key == "a" && late.CompareAndSwap(false, true) {
+					time.Sleep(400 * time.Millisecond) // of the bubble
+				}
+			},
+		}))
+		warm(t, l)
+		ran := false
+		err := redlatch.DoAll(t.Context(), l, []string{"a", "b", "c"}, func(context.Context, []*redlatch.Lock) error { ran = true; return nil })
+		require.NoError(t, err)
+		require.True(t, ran && late.Load())
+
+		late.Store(false)
+		w.taken(t, "b")
+		err = redlatch.DoAll(t.Context(), l, []string{"a", "b"}, never[[]*redlatch.Lock](t))
+		requireOnly(t, err, redlatch.ErrNotAcquired)
+		require.ErrorContains(t, err, `do all "b": waited 300ms: the last attempt: `)
+		require.True(t, late.Load())
+	})
+}
+
+// TestSilenceOfALineIsNoLongerThanTheCall: another caller has asked before, and Redis is silent since.
+func TestSilenceOfALineIsNoLongerThanTheCall(t *testing.T) {
+	onEvery(t, withReaders(), func(t *testing.T, w *world) {
+		l, link := w.linked(t)
+		warm(t, l)
+		link.hang()
+		ctx, cancel := context.WithCancel(t.Context())
+		var first sync.WaitGroup
+		first.Go(func() { _, _ = l.Lock(ctx, "k") })
+		time.Sleep(200 * time.Millisecond) // of the bubble
+		_, err := l.Lock(t.Context(), "k", redlatch.WithMaxWait(100*time.Millisecond))
+		requireOnly(t, err, redlatch.ErrUnavailable)
+		require.ErrorContains(t, err, `"k": waited 100ms: the last attempt: `)
+		require.ErrorContains(t, err, "no reply within 100ms")
+		cancel()
+		first.Wait()
+		link.heal()
 	})
 }
 
