@@ -17,10 +17,14 @@ import (
 // If l or fn is nil, or l grants a nil or a zero [Lock], the error is [ErrInvalid]. If Lock fails,
 // the error matches all that Lock's does. If ctx has ended when the lock is granted, the error
 // matches ctx's error and its cause, unless this package returned that. In these cases fn was not
-// called, and [WithMinHold] does not apply. Otherwise Do returns the error of fn. If the lock ended
-// before fn did, the error also matches [ErrLost], and another owner may have held the lock while fn
-// ran. Only [Hooks.Released] reports an error of the release: the work was done under the lock, and
-// the key ends with its TTL.
+// called, and [WithMinHold] does not apply.
+//
+// Otherwise Do returns the error of fn. If that matches [ErrNotAcquired], [ErrUnavailable],
+// [ErrNoQuorum] or [ErrNotReplicated], as an error of another lock does, Do returns a [FuncError],
+// which does not match. So an error of Do that matches one of these four says that fn was not called.
+// If the lock ended before fn did, the error also matches [ErrLost], and another owner may have held
+// the lock while fn ran. Only [Hooks.Released] reports an error of the release: the work was done under
+// the lock, and the key ends with its TTL.
 func Do(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
@@ -32,7 +36,7 @@ func Do(
 	if err != nil {
 		return err
 	}
-	return hold(ctx, "do", lock, fn)
+	return hold(ctx, "do", lock, judged(fn))
 }
 
 // TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn
@@ -49,7 +53,7 @@ func TryDo(
 	if err != nil {
 		return err
 	}
-	return hold(ctx, "try do", lock, fn)
+	return hold(ctx, "try do", lock, judged(fn))
 }
 
 // DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once,
@@ -100,7 +104,7 @@ func doAll(
 				return err
 			}
 			began = true
-			return fn(held, locks)
+			return ofFunc(fn(held, locks))
 		}
 		k, err := obtain(held, op, acquire, l, keys[len(locks)], opts)
 		if err != nil {
@@ -132,7 +136,7 @@ func doAll(
 //
 // If fn returns an error, its term ends, and Lead goes on. [Hooks.Trouble] reports the error, with
 // the Cause "fn" and at most once a second for a key, unless it matches the error or the cause of
-// fn's ctx, which has ended. If fn returns [ErrStop], or an error that wraps it, Lead releases the
+// fn's ctx, which has ended. It is a [FuncError] if it would be one of [Do]. If fn returns [ErrStop], or an error that wraps it, Lead releases the
 // lock and returns nil. If fn panics, the lock is released, and the panic continues. Lead continues
 // after a lost lock and after an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a
 // term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
@@ -183,7 +187,7 @@ func reporting(
 ) func(ctx context.Context, lock *Lock) error {
 	report := lock.current().failures()
 	return func(held context.Context, lock *Lock) error {
-		err := fn(held, lock)
+		err := ofFunc(fn(held, lock))
 		ended := held.Err() != nil && (errors.Is(err, held.Err()) || errors.Is(err, context.Cause(held)))
 		if err != nil && !errors.Is(err, ErrStop) && !ended {
 			report(ctx, err)
@@ -250,6 +254,11 @@ func granted(lock *Lock, err error) (*Lock, error) {
 	return lock, err
 }
 
+// judged returns fn with errors that match none of notCalled.
+func judged(fn func(ctx context.Context, lock *Lock) error) func(ctx context.Context, lock *Lock) error {
+	return func(ctx context.Context, lock *Lock) error { return ofFunc(fn(ctx, lock)) }
+}
+
 // hold runs fn under lock, and releases it when fn returns or panics. It returns the errors of fn
 // and of a lock that ended before fn did. Other errors of the release are for Hooks.Released: the
 // work was done under the lock.
@@ -263,8 +272,8 @@ func hold(ctx context.Context, op string, lock *Lock, fn func(ctx context.Contex
 		case err == nil:
 			err = lost
 		case why != nil && errors.Is(err, why): // fn says so itself
-			if !errors.As(err, new(*opError)) {
-				err = wrap(op, lock.Key(), err)
+			if !errors.As(err, new(*Error)) {
+				err = &Error{Op: op, Key: lock.Key(), Err: err}
 			}
 		default:
 			err = fmt.Errorf("%w: %w", err, lost)

@@ -79,20 +79,23 @@ func (s *sentinel) Error() string { return prefix + s.text }
 
 func (s *sentinel) Is(target error) bool { return s.is != nil && target == s.is }
 
-// opError is the error that callers get: the operation, the key and the cause, on one line.
-type opError struct {
-	op, key string
-	err     error
+// An Error is what every function and method of this package returns as its error, except for an
+// error of fn, see [FuncError], and for Err of a [Lock]. Its text is one line.
+type Error struct {
+	Op  string // what failed, such as "lock", "try do all" or "unlock"
+	Key string // as the caller named it. Of several keys, the one that the error is about; empty: of none
+	Err error  // why
 }
 
-func (e *opError) Error() string {
-	if e.key == "" {
-		return prefix + e.op + ": " + oneLine(e.err)
+func (e *Error) Error() string {
+	if e.Key == "" {
+		return prefix + e.Op + ": " + oneLine(e.Err)
 	}
-	return fmt.Sprintf("%s%s %q: %s", prefix, e.op, e.key, oneLine(e.err))
+	return fmt.Sprintf("%s%s %q: %s", prefix, e.Op, e.Key, oneLine(e.Err))
 }
 
-func (e *opError) Unwrap() error { return e.err }
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
 
 // wrap adds op and key to err at the exported edge. They replace those of a call that op has made
 // for key.
@@ -100,10 +103,10 @@ func wrap(op, key string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if inner, ok := err.(*opError); ok && inner.key == key { //nolint:errorlint // one that another error wraps stays
-		err = inner.err
+	if inner, ok := err.(*Error); ok && inner.Key == key { //nolint:errorlint // one that another error wraps stays
+		err = inner.Err
 	}
-	return &opError{op: op, key: key, err: asOutage(err)}
+	return &Error{Op: op, Key: key, Err: asOutage(err)}
 }
 
 // outage makes an error match ErrUnavailable.
@@ -124,7 +127,15 @@ var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", ": "+prefix, ": ")
 // oneLine prints err without the package's name, which stands once in a text, and without line
 // breaks.
 func oneLine(err error) string {
-	return breaks.Replace(strings.TrimPrefix(err.Error(), prefix))
+	return breaks.Replace(strings.TrimPrefix(textOf(err), prefix))
+}
+
+// textOf returns the text of err. A caller may make an error of this package without one.
+func textOf(err error) string {
+	if err == nil {
+		return "unknown error"
+	}
+	return err.Error()
 }
 
 // invalid returns an ErrInvalid that says what is wrong.
@@ -185,7 +196,8 @@ func ctxError(ctx context.Context) error {
 	switch {
 	case errors.Is(cause, err):
 		return err
-	case slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
+	case errors.As(cause, new(*FuncError)),
+		slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
 		return fmt.Errorf("%w: %s", err, oneLine(cause))
 	}
 	return fmt.Errorf("%w: %w", err, cause)

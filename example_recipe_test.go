@@ -514,6 +514,40 @@ func ExampleLocker_Adopt() {
 	// released: true
 }
 
+// TestRecipesTellTheirKeyFromOthers: the work of a recipe needs a lock that is held, or is kept, or
+// its Redis is away. No recipe answers that somebody else does the work, or has done it.
+func TestRecipesTellTheirKeyFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, away := redlatchtest.NewLocker(t), redlatchtest.NewLocker(t)
+		ctx := t.Context()
+		locker.Hold("held")
+		kept, err := locker.Lock(ctx, "kept")
+		require.NoError(t, err)
+		require.NoError(t, kept.UnlockAfter(ctx, time.Hour))
+		away.Disconnect()
+		nothing := func(context.Context, *redlatch.Lock) error { return nil }
+		for _, work := range []func(context.Context) error{
+			func(ctx context.Context) error { return redlatch.TryDo(ctx, locker, "held", nothing) },
+			func(ctx context.Context) error { return redlatch.TryDo(ctx, locker, "kept", nothing) },
+			func(ctx context.Context) error { return redlatch.TryDo(ctx, away, "k", nothing) },
+		} {
+			want := work(ctx)
+			require.Error(t, want)
+			err := once(ctx, locker, "7f3a", func(ctx context.Context, _ uint64) error { return work(ctx) })
+			require.NotErrorIs(t, err, errDone)
+			require.NotErrorIs(t, err, errRuns)
+			require.EqualError(t, err, want.Error())
+
+			answer, request := httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil)
+			shop := &till{locker: locker, patience: time.Second, pay: func(ctx context.Context, _ string, _ uint64) error { return work(ctx) }}
+			shop.ServeHTTP(answer, request)
+			require.Equal(t, http.StatusInternalServerError, answer.Code)
+		}
+		require.NoError(t, once(ctx, locker, "7f3a", func(context.Context, uint64) error { return nil }))
+		require.ErrorIs(t, once(ctx, locker, "7f3a", nil), errDone)
+	})
+}
+
 // TestHealthCheckNamesNoLeaderThatWasCutOff: the recipe names a leader only while it may lead. From
 // the moment that another process can lead, and after the end of Lead, it does not.
 func TestHealthCheckNamesNoLeaderThatWasCutOff(t *testing.T) {

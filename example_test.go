@@ -298,13 +298,14 @@ func ExampleWithMaxWait() {
 	defer end()
 	ctx := context.Background()
 	locker := made(redlatch.NewSetNXPX(client, redlatch.WithMaxWait(200*time.Millisecond), redlatch.WithOwner("api-7")))
-	err := redlatch.Do(ctx, locker, "export", func(ctx context.Context, _ *redlatch.Lock) error {
+	export := func(ctx context.Context, _ *redlatch.Lock) error {
 		_, bounded := ctx.Deadline()
 		fmt.Println("bounded:", bounded)
-		_, err := locker.Lock(context.Background(), "export")
-		return err
-	})
-	fmt.Println(errors.Is(err, redlatch.ErrNotAcquired), errors.Is(err, context.DeadlineExceeded))
+		again := redlatch.Do(context.Background(), locker, "export", func(context.Context, *redlatch.Lock) error { return nil })
+		fmt.Println(errors.Is(again, redlatch.ErrNotAcquired), errors.Is(again, context.DeadlineExceeded))
+		return nil
+	}
+	must(redlatch.Do(ctx, locker, "export", export))
 	// Output:
 	// bounded: false
 	// true false
@@ -777,11 +778,12 @@ func Example_errors() {
 type till struct {
 	locker   redlatch.Locker
 	patience time.Duration // how long a request may wait for its turn
+	pay      func(ctx context.Context, cart string, fence uint64) error
 }
 
 func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	err := redlatch.Do(r.Context(), h.locker, "cart:"+r.PathValue("id"), func(ctx context.Context, lock *redlatch.Lock) error {
-		return pay(ctx, r.PathValue("id"), lock.Fence())
+		return h.pay(ctx, r.PathValue("id"), lock.Fence())
 	}, redlatch.WithMaxWait(h.patience))
 	switch {
 	case err == nil:
@@ -807,7 +809,7 @@ func Example_httpHandler() {
 	ctx := context.Background()
 	site := func(locker redlatch.Locker) http.Handler {
 		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{locker, time.Second})
+		mux.Handle("POST /carts/{id}/payment", &till{locker, time.Second, pay})
 		return mux
 	}
 	post := func(site http.Handler, cart int) {

@@ -22,8 +22,12 @@
 // If a method of [Locker] or [Lock] returns nil, the operation succeeded. If its error matches
 // [ErrNotAcquired], [ErrLost], [ErrReleased], [ErrNotReplicated] or [ErrInvalid], the operation had no
 // effect, unless the documentation of that variable says otherwise. After any other error, such as
-// [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. Once [Do], [TryDo],
-// [DoAll] and [TryDoAll] have called fn, they return its error, and add none of these but [ErrLost].
+// [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. An [Error] has the
+// operation and the key.
+//
+// Once [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, they return its error, and add none of
+// these but [ErrLost]. If fn returns an error that would say that fn was not called, it comes as a
+// [FuncError], which does not say so.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
 // key held for longer than its TTL.

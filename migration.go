@@ -162,11 +162,11 @@ func (m *migration) Adopt(_ context.Context, key string, _ Token, _ ...Option) (
 func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	old, err := m.from.Inspect(ctx, key)
 	if err != nil {
-		return Status{}, err
+		return Status{}, wrap("inspect", key, err)
 	}
 	st, err := m.to.Inspect(ctx, key)
 	if err != nil {
-		return Status{}, err
+		return Status{}, wrap("inspect", key, err)
 	}
 	waiters, queue := old.Waiters+st.Waiters, slices.Concat(old.Queue, st.Queue)
 	slices.SortStableFunc(queue, func(a, b Waiter) int { return cmp.Compare(b.Waited, a.Waited) })

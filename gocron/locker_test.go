@@ -95,6 +95,34 @@ func TestOutageSkipsRuns(t *testing.T) {
 	})
 }
 
+// TestErrorOfAJobIsNotThatOfItsLock: the lock of a run is granted, and the job is refused another one.
+// The run failed, and was not skipped.
+func TestErrorOfAJobIsNotThatOfItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		l.Hold("printer")
+		failed := make(chan error, 1)
+		f := locked(t, l.Client(), every/2, func() {
+			err := redlatch.Do(t.Context(), l, "job", func(ctx context.Context, _ *redlatch.Lock) error {
+				return redlatch.TryDo(ctx, l, "printer", func(context.Context, *redlatch.Lock) error { return nil })
+			})
+			select {
+			case failed <- err:
+			default:
+			}
+		})
+		time.Sleep(every)
+		f.stop(t)
+		err := <-failed
+		require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.ErrorAs(t, err, new(*redlatch.FuncError))
+		for _, err := range f.refusals() {
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			require.NotErrorAs(t, err, new(*redlatch.FuncError))
+		}
+	})
+}
+
 // TestCrashedHolderCostsItsTTL: an instance that crashed during a run keeps the others out until
 // its TTL has passed.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {

@@ -606,6 +606,28 @@ func TestNilLockOfAFakePassesThrough(t *testing.T) {
 	require.ErrorIs(t, redlatch.TryDo(t.Context(), l, "k", func(context.Context, *redlatch.Lock) error { return nil }), redlatch.ErrInvalid)
 }
 
+// TestErrorsOfCallsAndFunctionsGoThrough: a call whose key is held says so and names the key. A
+// function that another lock refuses has not failed for its own.
+func TestErrorsOfCallsAndFunctionsGoThrough(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	require.NoError(t, b.server.Set("b", "somebody else's"))
+	nothing := func(context.Context, []*redlatch.Lock) error { return nil }
+	err := redlatch.TryDoAll(t.Context(), l, []string{"b", "a"}, nothing)
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	var refused *redlatch.Error
+	require.ErrorAs(t, err, &refused)
+	require.Equal(t, []string{"try do all", "b"}, []string{refused.Op, refused.Key})
+
+	err = redlatch.Do(t.Context(), l, "k", func(ctx context.Context, _ *redlatch.Lock) error {
+		return redlatch.TryDoAll(ctx, l, []string{"b"}, nothing)
+	})
+	require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+	var failed *redlatch.FuncError
+	require.ErrorAs(t, err, &failed)
+	require.ErrorIs(t, failed.Err, redlatch.ErrNotAcquired)
+}
+
 // TestForgetGoesThrough: it ends the min hold of the Locker inside.
 func TestForgetGoesThrough(t *testing.T) {
 	b := newLab(t)

@@ -65,6 +65,7 @@ func TestNothingExportedPrintsAToken(t *testing.T) {
 			}
 			for _, err := range []error{refused, invalid} {
 				values["error"] = append(values["error"], err)
+				add(err, &redlatch.FuncError{Err: err})
 			}
 			for queued := range queuedTokens(t, s) {
 				secrets = append(secrets, queued)
