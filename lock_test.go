@@ -608,7 +608,7 @@ var conformance = []conformanceCase{
 		l, err := w.make(clients)
 		require.NoError(t, err)
 		for _, opt := range []redlatch.Option{ // TestTexts has the texts
-			redlatch.WithTTL(-time.Second), redlatch.WithTTL(2 * time.Millisecond), redlatch.WithGrace(-1), redlatch.WithMaxWait(0), redlatch.WithLimit(0), redlatch.WithLimit(-1), redlatch.WithGrace(10 * time.Second), redlatch.WithOpTimeout(-1),
+			redlatch.WithTTL(-time.Second), redlatch.WithTTL(2 * time.Millisecond), redlatch.WithGrace(-1), redlatch.WithMaxWait(-1), redlatch.WithLimit(0), redlatch.WithLimit(-1), redlatch.WithGrace(10 * time.Second), redlatch.WithOpTimeout(-1),
 			redlatch.WithPollInterval(0, time.Second), nil,
 		} {
 			_, err := l.Lock(t.Context(), w.key, opt)

@@ -14,6 +14,10 @@ import (
 // Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with other options stand in
 // lines of their own. For an invalid option, or nil, the error matches [ErrInvalid] and names the
 // option and its value. Nothing has been sent then. A duration above 100 years counts as 100 years.
+//
+// A call takes back a default of [WithMaxHold], [WithMinHold], [WithMaxWait] or [WithGrace] with 0, and
+// one of [WithOwner] or [WithKeyPrefix] with an empty text. It cannot take back [WithoutRenewal],
+// [WithoutQueue], [WithReplicas] or [WithHooks]: calls without these need another Locker.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -158,11 +162,11 @@ func WithoutRenewal() Option {
 }
 
 // WithMaxHold ends the lock, with [ErrMaxHold], once it has been held for d, despite renewals and
-// [Lock.Extend]. By default there is no limit. The minimum is 1 ms. Such a lock is not passed on
+// [Lock.Extend]. The minimum is 1 ms. 0 means no limit, and is the default. Such a lock is not passed on
 // within the process.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
-		if d < time.Millisecond {
+		if d != 0 && d < time.Millisecond {
 			return invalid("WithMaxHold(%v): below 1ms", d)
 		}
 		cfg.maxHold = d
@@ -175,11 +179,12 @@ func WithMaxHold(d time.Duration) Option {
 // at once, the next process does not run it again. Unlock is [Lock.UnlockAfter] of what is left of
 // d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease
 // lasts for d. If the lock is lost, others may get the key sooner. A lock that no caller got, and
-// one that [Do] gives back without calling fn, keeps nobody out. The default is 0, the minimum 1 ms.
-// A d above that of [WithMaxHold] is refused. Such a lock is not passed on within the process.
+// one that [Do] gives back without calling fn, keeps nobody out. The minimum is 1 ms. 0 means none, and
+// is the default. A d above that of [WithMaxHold] is refused. Such a lock is not passed on within the
+// process.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
-		if d < time.Millisecond {
+		if d != 0 && d < time.Millisecond {
 			return invalid("WithMinHold(%v): below 1ms", d)
 		}
 		cfg.minHold = d
@@ -207,8 +212,8 @@ func WithOpTimeout(d time.Duration) Option {
 // WithMaxWait bounds the wait of [Locker.Lock], [Do] and [DoAll], and nothing else: fn of Do runs
 // for as long as it likes, with a ctx that d does not end. When d has passed, the error matches
 // [ErrNotAcquired] or [ErrUnavailable], as for a ctx that ended, but not [context.DeadlineExceeded].
-// ctx bounds the wait, too, and its end is reported as such. d must be positive. By default there is
-// no bound.
+// ctx bounds the wait, too, and its end is reported as such. 0 means no bound, and is the default. A
+// negative d is refused.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
 // the shorter one of its two Lockers. If it has passed when a key is granted, there is one attempt for
@@ -217,8 +222,8 @@ func WithOpTimeout(d time.Duration) Option {
 // since a follower waits for as long as another one leads, and ignores that of its Locker.
 func WithMaxWait(d time.Duration) Option {
 	return func(cfg *config) error {
-		if d <= 0 {
-			return invalid("WithMaxWait(%v): not positive", d)
+		if d < 0 {
+			return invalid("WithMaxWait(%v): negative", d)
 		}
 		cfg.maxWait = d
 		return nil

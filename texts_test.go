@@ -141,7 +141,7 @@ func TestTexts(t *testing.T) {
 		{"max hold below", try(WithMaxHold(-time.Second))},
 		{"op timeout", try(WithOpTimeout(0))},
 		{"poll interval", try(WithPollInterval(time.Second, time.Millisecond))},
-		{"max wait", try(WithMaxWait(0))},
+		{"max wait", try(WithMaxWait(-time.Second))},
 		{"grace", try(WithGrace(-time.Second))},
 		{"grace, nothing left", try(WithTTL(2*time.Second), WithGrace(2*time.Second))},
 		{"grace, nothing left of the longest TTL", try(WithTTL(math.MaxInt64), WithGrace(math.MaxInt64))},
@@ -239,7 +239,7 @@ TTL: redlatch: try lock "k": invalid argument: WithTTL(0s): below 3ms
 max hold below: redlatch: try lock "k": invalid argument: WithMaxHold(-1s): below 1ms
 op timeout: redlatch: try lock "k": invalid argument: WithOpTimeout(0s): not positive
 poll interval: redlatch: try lock "k": invalid argument: WithPollInterval(1s, 1ms): not 1ms <= shortest <= longest
-max wait: redlatch: try lock "k": invalid argument: WithMaxWait(0s): not positive
+max wait: redlatch: try lock "k": invalid argument: WithMaxWait(-1s): negative
 grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
 grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of a TTL of 2s
 grace, nothing left of the longest TTL: redlatch: try lock "k": invalid argument: WithGrace(2562047h47m16.854775807s): leaves nothing of a TTL of 876000h0m0s

@@ -47,9 +47,9 @@ const keyPrefix = "gocron:"
 //
 // where splay is the largest time between two instances at one tick, and interval is the shortest
 // time between two ticks of the job. 10 s, or half of the interval if that is shorter, suits most
-// jobs. 0 means no min hold. Use 0 for jobs that always take longer than the splay, and for
-// [redlatch.NewLegacySetNX], which refuses any other value. A job can have its own Locker, and so
-// its own minHold.
+// jobs. 0 means no min hold, also if l has one. Use 0 for jobs that always take longer than the
+// splay, and for [redlatch.NewLegacySetNX], which refuses any other value. A job can have its own
+// Locker, and so its own minHold.
 //
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on
 // this instance and passes the error to [gocron.AfterLockError]. The error matches
@@ -70,11 +70,7 @@ func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option
 	if i := slices.IndexFunc(opts, func(opt redlatch.Option) bool { return opt == nil }); i >= 0 {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w: option %d is nil", redlatch.ErrInvalid, i)
 	}
-	all := make([]redlatch.Option, 0, len(opts)+1)
-	if minHold != 0 {
-		all = append(all, redlatch.WithMinHold(minHold))
-	}
-	all = append(all, opts...)
+	all := append([]redlatch.Option{redlatch.WithMinHold(minHold)}, opts...)
 	if err := check(l, keyPrefix, all); err != nil {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w", err)
 	}

@@ -123,6 +123,19 @@ func TestErrorOfAJobIsNotThatOfItsLock(t *testing.T) {
 	})
 }
 
+// TestNoMinHoldIsNoneOfTheLocker: with 0, a run ends its lock, also if the Locker has a min hold.
+func TestNoMinHoldIsNoneOfTheLocker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locker, err := redlatchgocron.NewLocker(redlatchtest.NewLocker(t, redlatch.WithMinHold(time.Hour)), 0)
+		require.NoError(t, err)
+		for range 2 {
+			run, err := locker.Lock(t.Context(), "report")
+			require.NoError(t, err)
+			require.NoError(t, run.Unlock(t.Context()))
+		}
+	})
+}
+
 // TestCrashedHolderCostsItsTTL: an instance that crashed during a run keeps the others out until
 // its TTL has passed.
 func TestCrashedHolderCostsItsTTL(t *testing.T) {

@@ -135,7 +135,7 @@ func TestMinHoldOutlastsAnOutage(t *testing.T) {
 func TestMinHoldFitsItsLock(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		for text, opts := range map[string][]redlatch.Option{
-			"WithMinHold(0s): below 1ms":                        {redlatch.WithMinHold(0)},
+			"WithMinHold(1µs): below 1ms":                       {redlatch.WithMinHold(time.Microsecond)},
 			"WithMinHold(1m0s): longer than WithMaxHold(1s)":    {redlatch.WithMinHold(time.Minute), redlatch.WithMaxHold(time.Second)},
 			"WithMinHold(1s): legacysetnx counts whole seconds": {redlatch.WithMinHold(time.Second)},
 		} {
