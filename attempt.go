@@ -99,7 +99,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		return nil, false, got.err
 	}
 	a.answered(got)
-	err = heldBy(got)
+	err = heldBy(a.id.key, got)
 	if err == nil {
 		lock, err = a.begin(ctx, start, got)
 	}
@@ -217,7 +217,7 @@ func (a *attempt) hear(got reply) {
 // outcomeLocked returns what the Machine must know of an acquire that was not granted.
 func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	w, err := a.line, got.err
-	o := line.Outcome{Answer: line.Failed, Err: heldBy(got), Left: got.left, First: got.first, NewEntry: got.newEntry}
+	o := line.Outcome{Answer: line.Failed, Err: heldBy(a.id.key, got), Left: got.left, First: got.first, NewEntry: got.newEntry}
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused

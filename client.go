@@ -90,9 +90,13 @@ func nodeName(client redis.UniversalClient, i int) string {
 }
 
 // check refuses a key whose companions would be in another slot of a cluster.
-func (k clientKind) check(key string) error {
-	if k == cluster && strings.Contains(wire.SlotTag(key), "}") { // it would end the tag of a companion early
-		return invalid("key %q: with a } but no hash tag, its companion keys cannot be in its cluster slot", key)
+func (k clientKind) check(prefix, key string) error {
+	if k != cluster || !strings.Contains(wire.SlotTag(prefix+key), "}") { // it would end the tag of a companion early
+		return nil
 	}
-	return nil
+	const why = "with a } but no hash tag, its companion keys cannot be in its cluster slot"
+	if strings.Contains(key, "}") {
+		return invalid("key %q: %s", key, why)
+	}
+	return invalid("WithKeyPrefix(%q): key %q: %s", prefix, key, why)
 }

@@ -257,10 +257,10 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	token := string(st.Token)
 	st.Owner, st.Since = wire.Owner(token), wire.MadeAt(token)
-	if st.Kept = wire.IsKeeper(token); st.Kept {
-		st.Token = ""
-	}
-	if st.Held {
+	switch st.Kept = wire.IsKeeper(token); {
+	case st.Kept:
+		st.Held, st.Token, st.Holders = false, "", 0
+	case st.Held:
 		st.Holders = max(st.Holders, 1)
 	}
 	return st, nil

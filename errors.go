@@ -207,6 +207,7 @@ func ctxError(ctx context.Context) error {
 // process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
 // [errors.As].
 type HeldError struct {
+	Key string // as the caller named it
 	// Owner is that of the holder, see [WithOwner]. It is empty if the holder has none, or is a client
 	// of another library, and with [NewLegacySetNX] unless this process holds the key: there
 	// [Locker.Inspect] shows it.
@@ -248,13 +249,13 @@ func (e *HeldError) Error() string {
 // Unwrap returns [ErrNotAcquired], or a [QuorumError] that matches it.
 func (e *HeldError) Unwrap() error { return cmp.Or(e.err, ErrNotAcquired) }
 
-// heldBy returns the error of a reply to an acquire, with the known facts about the holder.
-func heldBy(got reply) error {
+// heldBy returns the error of a reply to an acquire of key, with the known facts about the holder.
+func heldBy(key string, got reply) error {
 	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
 	return &HeldError{
-		Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder),
+		Key: key, Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder),
 		err: got.err,
 	}
 }

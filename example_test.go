@@ -175,7 +175,7 @@ func ExampleLocker_Inspect() {
 	// held by api-7 for at most 0s with 10s left
 }
 
-// A key that a min hold keeps is held, but by nobody.
+// Nobody holds a key that a min hold keeps, and nobody gets it.
 func ExampleStatus() {
 	_, client, end := embedded()
 	defer end()
@@ -187,7 +187,7 @@ func ExampleStatus() {
 	must(err)
 	fmt.Printf("held: %t, kept: %t for another %v\n", status.Held, status.Kept, status.TTL.Round(time.Minute))
 	// Output:
-	// held: true, kept: true for another 1h0m0s
+	// held: false, kept: true for another 1h0m0s
 }
 
 // One of two holders of a semaphore hangs. Its permit is released, and the other one goes on.

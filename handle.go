@@ -252,8 +252,8 @@ func (l *lease) until() time.Time {
 	return l.core.Until().Time()
 }
 
-// refusal returns what this process knows of the lock that it holds.
-func (l *lease) refusal() error {
+// refusal returns what this process knows of the lock that it holds, for a caller that is refused key.
+func (l *lease) refusal(key string) error {
 	l.mu.Lock()
 	left := l.core.Left(clock.Now())
 	if left > 0 {
@@ -261,5 +261,5 @@ func (l *lease) refusal() error {
 	}
 	l.mu.Unlock()
 	token := l.attempt.id.token
-	return &HeldError{Owner: wire.Owner(token), Since: wire.MadeAt(token), TTL: left, ours: true}
+	return &HeldError{Key: key, Owner: wire.Owner(token), Since: wire.MadeAt(token), TTL: left, ours: true}
 }

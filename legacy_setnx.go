@@ -77,7 +77,7 @@ func (s *legacySetNX) adapt(cfg *config) error {
 }
 
 func (s *legacySetNX) keyOf(prefix, key string) (string, error) {
-	return prefix + key, s.kind.check(prefix + key)
+	return prefix + key, s.kind.check(prefix, key)
 }
 
 func (*legacySetNX) wordsOf(_, name string) words { return words{key: name} }

@@ -198,7 +198,7 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Tell:
 		r, err := x.Caller.Of, x.Err
 		if err == nil {
-			err = a.lease.refusal()
+			err = a.lease.refusal(r.names.key)
 		}
 		r.news.replace(news{err, x.Attempts})
 	case line.Subscribe:

@@ -170,7 +170,7 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 	}
 	waiters, queue := old.Waiters+st.Waiters, slices.Concat(old.Queue, st.Queue)
 	slices.SortStableFunc(queue, func(a, b Waiter) int { return cmp.Compare(b.Waited, a.Waited) })
-	if old.Held && (!st.Held || st.Kept && !old.Kept) {
+	if old.Held && !st.Held || old.Kept && !st.Held && !st.Kept {
 		st = old
 	}
 	st.Waiters, st.Queue = waiters, queue[:min(len(queue), longestQueue)]

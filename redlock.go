@@ -84,7 +84,7 @@ type redlock struct {
 func (r *redlock) adapt(cfg *config) error { return refuseBoth("redlock", cfg) }
 
 func (r *redlock) keyOf(prefix, key string) (string, error) {
-	return prefix + key, r.kind.check(prefix + key)
+	return prefix + key, r.kind.check(prefix, key)
 }
 
 func (r *redlock) wordsOf(_, name string) words {

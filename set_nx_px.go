@@ -79,9 +79,9 @@ type setNXPX struct {
 func (s *setNXPX) keyOf(prefix, key string) (string, error) {
 	name := prefix + key
 	if rest, is := strings.CutSuffix(name, wire.Register); is && rest == s.registerOf(prefix, name) {
-		return name, invalid("key %q: the fences of all locks are kept there", name)
+		return name, invalid("key %q: the fences of all locks are kept there", key)
 	}
-	return name, s.kind.check(name)
+	return name, s.kind.check(prefix, key)
 }
 
 // register is the name of the register as a word of a command.

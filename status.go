@@ -48,27 +48,31 @@ func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
 // first.
 type Status struct {
-	Held  bool
-	Kept  bool   // nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out. Held is set, too
+	Held  bool   // somebody holds the key
+	Kept  bool   // nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out
 	Token Token  // of the holder
 	Owner string // of the holder, see [WithOwner]; may be empty
 	// Since is when the holder began to ask for the lock, by the clock of its process: most often
 	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
 	// unknown, as for a client of another library.
 	Since   time.Time
-	TTL     time.Duration // what is left of the lease; 0 if free, negative if it never ends
+	TTL     time.Duration // what is left of the lease, or of a kept key; 0 if free, negative if it never ends
 	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
 	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and
 	// with strategies whose waiters poll.
-	Queue   []Waiter
-	Holders int // with a semaphore up to its limit, with readers how many permits they have, else 0 or 1
+	Queue []Waiter
+	// Holders is up to the limit with a semaphore, the number of permits with readers, else 0 or 1. It
+	// does not count permits that are kept.
+	Holders int
 	// Holding has the holders of a semaphore or of a read-write lock, the earliest first, and 100 at
-	// most. It is nil for any other lock. It has no permits that are kept, which Holders counts, too.
+	// most. It is nil for any other lock. It has no permits that are kept.
 	Holding []Holder
 }
 
-// longestQueue bounds Status.Queue.
-const longestQueue = 100
+const (
+	longestQueue = 100 // of Status.Queue
+	mostHolding  = 100 // of Status.Holding
+)
 
 // A Holder holds a permit of a semaphore, or of a read-write lock. The readers of a process that
 // share a permit are one.

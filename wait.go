@@ -198,9 +198,9 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error
 	last, silence := n.Err, time.Duration(0)
 	switch {
 	case mine != nil:
-		last = mine.lease.refusal()
+		last = mine.lease.refusal(r.names.key)
 	case n.Answer == line.Held:
-		last = &HeldError{Owner: r.cfg.owner, ours: true}
+		last = &HeldError{Key: r.names.key, Owner: r.cfg.owner, ours: true}
 	case n.Answer == line.None:
 		last = r.refusal
 	}

@@ -205,8 +205,8 @@
 // for a key without a TTL.
 //
 // With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns,
-// waiters, queue and holders, and holding if KEY is a semaphore or a read-write lock. held is true
-// also if kept is. ttl_ns is negative if the key has no TTL. since is missing if it is unknown.
+// waiters, queue and holders, and holding if KEY is a semaphore or a read-write lock. held is false
+// if kept is true. ttl_ns is negative if the key has no TTL. since is missing if it is unknown.
 // queue is a list of objects with owner and waited_ns, and holding one of objects with owner, since,
 // ttl_ns, and writes if a writer holds KEY.
 //

@@ -215,7 +215,7 @@ func (f *listFlags) inspect(
 // isOurs reports whether a key is held by a client of redlatch, or kept by one. A key without a
 // TTL, or with the token of another library, only looked like that.
 func isOurs(st redlatch.Status) bool {
-	return st.Held && st.TTL >= 0 && (!st.Since.IsZero() || st.Kept)
+	return isTaken(st) && st.TTL >= 0 && (!st.Since.IsZero() || st.Kept)
 }
 
 // merge adds what another server of a quorum has.

@@ -69,14 +69,12 @@ func status(args []string) (int, error) {
 // showLine prints the columns of a key, but never the token.
 func showLine(w io.Writer, key string, st redlatch.Status) {
 	state, owner, left := "free", "-", "-"
-	if st.Held {
-		state, left = "held", timeLeft(st)
-		if st.Kept {
-			state = "kept"
-		}
-		owner = named(st.Owner)
+	if isTaken(st) {
+		state, owner, left = "held", named(st.Owner), timeLeft(st)
 	}
 	switch {
+	case st.Kept:
+		state = "kept"
 	case writes(st):
 		state = "1 writer"
 	case len(st.Holding) > 0:
@@ -167,9 +165,12 @@ func recordOf(key string, st redlatch.Status) record {
 	return r
 }
 
+// isTaken reports whether somebody holds a key, or a min hold keeps others out.
+func isTaken(st redlatch.Status) bool { return st.Held || st.Kept }
+
 // isPattern reports whether a key that is free looks like a pattern.
 func isPattern(key string, st redlatch.Status) bool {
-	return !st.Held && st.Waiters == 0 && strings.ContainsAny(key, "*?")
+	return !isTaken(st) && st.Waiters == 0 && strings.ContainsAny(key, "*?")
 }
 
 // patternError says what to do with a pattern.

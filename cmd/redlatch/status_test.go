@@ -139,11 +139,11 @@ func TestStatusDoesNotCommandTheTerminal(t *testing.T) {
 func TestStatusShowsAMinHold(t *testing.T) {
 	t.Parallel()
 	var line, object bytes.Buffer
-	kept := redlatch.Status{Held: true, Kept: true, TTL: 8 * time.Second, Waiters: 2, Holders: 1}
+	kept := redlatch.Status{Kept: true, TTL: 8 * time.Second, Waiters: 2}
 	showLine(&line, "k", kept)
 	require.Equal(t, "k\tkept\t-\t8s\t2\t-\n", line.String())
 	require.NoError(t, json.NewEncoder(&object).Encode(recordOf("k", kept)))
-	require.JSONEq(t, `{"key":"k","held":true,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"queue":[],"holders":1}`, object.String())
+	require.JSONEq(t, `{"key":"k","held":false,"kept":true,"owner":"","ttl_ns":8000000000,"waiters":2,"queue":[],"holders":0}`, object.String())
 }
 
 // TestPatternIsRefused: a key that is free and looks like a pattern is most likely one. A key with

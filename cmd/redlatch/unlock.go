@@ -67,7 +67,7 @@ func unlockKey(ctx context.Context, c *connection, key string, owner *string, fo
 		return exitOf(err), err
 	case isPattern(key, seen):
 		return exitUsage, patternError("unlock", key)
-	case !seen.Held:
+	case !isTaken(seen):
 		fmt.Fprintf(os.Stderr, "%q is free\n", key)
 		return 0, nil
 	case seen.TTL < 0:

@@ -239,7 +239,7 @@ func TestUnlockAsks(t *testing.T) {
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
 		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nif it still works, it works on until its next renewal: for up to a third of its TTL\nrelease it? [y/N] ", out.String())
 		out.Reset()
-		seen.Token, seen.Owner, seen.Kept = "", "", true
+		seen.Token, seen.Owner, seen.Held, seen.Kept = "", "", false, true
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
 		require.Equal(t, "\"k\" is held by nobody; its min hold keeps others out for another 8s; 2 waiting\nend its min hold? [y/N] ", out.String())
 	}

@@ -134,15 +134,24 @@ func TestInspectNamesTheHolders(t *testing.T) {
 		require.Equal(t, "third", st.Owner, "its lease ends first")
 		require.NoError(t, granted(l.Adopt(t.Context(), "k", st.Holding[1].Token, redlatch.WithoutRenewal())).Unlock(t.Context()))
 		requireHolding(t, inspected(t, l), locks[0], locks[2])
-		require.NoError(t, locks[2].UnlockAfter(t.Context(), time.Second))
-		st = inspected(t, l)
-		requireHolding(t, st, locks[0])
-		require.Equal(t, 2, st.Holders, "it has not left its permit to others")
+		require.NoError(t, locks[2].Unlock(t.Context()))
 		for range 120 {
 			mustLock(t, l, "k")
 		}
 		require.Len(t, inspected(t, l).Holding, 100)
-		require.Equal(t, 122, inspected(t, l).Holders)
+		require.Equal(t, 121, inspected(t, l).Holders)
+
+		locks = []*redlatch.Lock{mustLock(t, of("kept"), "kept"), mustLock(t, of("held"), "kept")}
+		require.NoError(t, locks[0].UnlockAfter(t.Context(), time.Hour))
+		st, err := l.Inspect(t.Context(), "kept")
+		require.NoError(t, err)
+		requireHolding(t, st, locks[1])
+		require.Equal(t, []any{true, false, 1, "held"}, []any{st.Held, st.Kept, st.Holders, st.Owner})
+		require.NoError(t, locks[1].Unlock(t.Context()))
+		st, err = l.Inspect(t.Context(), "kept")
+		require.NoError(t, err)
+		require.Equal(t, []any{false, true, 0, ""}, []any{st.Held, st.Kept, st.Holders, st.Owner})
+		require.Greater(t, st.TTL, 50*time.Minute)
 		require.Nil(t, inspected(t, newLocker(t, w.Client(t), redlatch.WithKeyPrefix("lock:"))).Holding)
 	}
 	kinds := map[string]maker{"Semaphore": everyStrategy["Semaphore"]}

@@ -3,6 +3,7 @@ package behavior_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"testing"
@@ -95,7 +96,7 @@ func TestKeptKeyIsNobodysLock(t *testing.T) {
 		require.NoError(t, err)
 		require.Greater(t, st.TTL, 50*time.Second)
 		st.TTL = 0
-		require.Equal(t, redlatch.Status{Held: true, Kept: true, Holders: 1}, st)
+		require.Equal(t, redlatch.Status{Kept: true}, st)
 
 		require.NoError(t, w.Direct.Set(t.Context(), "k", "another", 0).Err())
 		time.Sleep(2 * time.Minute)
@@ -253,7 +254,7 @@ func TestKeptIsToldFromHeld(t *testing.T) {
 		}
 		require.NoError(t, lock.UnlockAfter(t.Context(), time.Hour))
 		st = inspected(t, l)
-		require.Equal(t, []bool{true, true}, []bool{st.Held, st.Kept})
+		require.Equal(t, []any{false, true, 0}, []any{st.Held, st.Kept, st.Holders})
 		for _, held := range refusals() {
 			require.True(t, held.Kept)
 			require.Zero(t, held.Since)
@@ -284,9 +285,10 @@ func TestKeptPermitBesideOthersIsNotKept(t *testing.T) {
 			_, err := refused.TryLock(t.Context(), "k")
 			var held *redlatch.HeldError
 			require.ErrorAs(t, err, &held, name)
-			require.Equal(t, []any{false, "holder"}, []any{held.Kept, held.Owner}, name)
+			require.Equal(t, []any{false, "holder", "k"}, []any{held.Kept, held.Owner, held.Key}, name)
 			ttl := held.TTL // of the permit that is kept: that of the holder has 10 s
-			require.False(t, inspected(t, refused).Kept, name)
+			st := inspected(t, refused)
+			require.Equal(t, []any{true, false, 1, 1}, []any{st.Held, st.Kept, st.Holders, len(st.Holding)}, name)
 			require.NoError(t, lock.Unlock(t.Context()))
 			_, err = refused.TryLock(t.Context(), "k")
 			if name[:8] == "a reader" {
@@ -297,6 +299,31 @@ func TestKeptPermitBesideOthersIsNotKept(t *testing.T) {
 				require.NoError(t, err)
 				require.Less(t, ttl, 6*time.Second)
 			}
+		}
+	})
+}
+
+// TestMigrationReportsAHolderBeforeAKeptKey: of its two sides, the one that somebody holds, then
+// one that is kept.
+func TestMigrationReportsAHolderBeforeAKeptKey(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		from, to := newLocker(t, s.Client(t)), newLocker(t, s.Client(t), redlatch.WithKeyPrefix("v2:"))
+		for i, sides := range [][2]redlatch.Locker{{from, to}, {to, from}} {
+			key := fmt.Sprint("k", i)
+			m := made(redlatch.NewMigration(from, to))
+			require.NoError(t, mustLock(t, sides[0], key).UnlockAfter(t.Context(), time.Hour))
+			seen := func() []any {
+				st, err := m.Inspect(t.Context(), key)
+				require.NoError(t, err)
+				return []any{st.Held, st.Kept, st.Holders}
+			}
+			require.Equal(t, []any{false, true, 0}, seen())
+			lock := mustLock(t, sides[1], key)
+			require.Equal(t, []any{true, false, 1}, seen())
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.Equal(t, []any{false, true, 0}, seen())
+			require.NoError(t, redlatch.Forget(t.Context(), m, key))
+			require.Equal(t, []any{false, false, 0}, seen())
 		}
 	})
 }
