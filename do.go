@@ -135,7 +135,7 @@ func doAll(
 // events of Lead from those of other calls.
 //
 // If fn returns an error, its term ends, and Lead goes on. [Hooks.Trouble] reports the error, with
-// the Cause "fn" and at most once a second for a key, unless it matches the error or the cause of
+// the Cause [CauseFunc] and at most once a second for a key, unless it matches the error or the cause of
 // fn's ctx, which has ended. It is a [FuncError] if it would be one of [Do]. If fn returns [ErrStop], or an error that wraps it, Lead releases the
 // lock and returns nil. If fn panics, the lock is released, and the panic continues. Lead continues
 // after a lost lock and after an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a

@@ -64,7 +64,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 		err = invalid("WithLimit(%d): an option of a call, not of its Locker", cfg.limit)
 	}
 	if err != nil {
-		return nil, wrap("new "+h.name, "", err)
+		return nil, wrap("new "+string(h.name), "", err)
 	}
 	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{lines: newLines()}}
 	for i, n := range e.nodes {

@@ -52,14 +52,14 @@ type Hooks struct {
 	// cannot fix, see [Locker.Lock], is only returned. Trouble also reports a failed node of
 	// [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own hooks
 	// run. It is called at most once a second for each Cause and Node of a Locker. And it reports
-	// errors that fn of [Lead] returned, with the Cause "fn", at most once a second for each key.
+	// errors that fn of [Lead] returned, with the Cause [CauseFunc], at most once a second for each key.
 	Trouble func(context.Context, Event)
 }
 
 // Event describes an event of a lock. Fence and Elapsed are zero if they are not known yet. No
 // event has the token.
 type Event struct {
-	Strategy string // "setnxpx", "redlock", "legacysetnx", "semaphore", "read" or "write"
+	Strategy Strategy
 	Key      string // as the caller named it
 	Owner    string // see [WithOwner]
 	Fence    uint64
@@ -85,12 +85,8 @@ type Event struct {
 	// Node is set in [Hooks.Trouble]: the address of a node, or its number. It is empty if the error is
 	// not about one node.
 	Node string
-	// Cause is set in [Hooks.Trouble]: "fn" for an error of fn of [Lead], else "timeout",
-	// "connection", "quorum" if too few nodes answered, "replicas" if too few confirmed, "slow" if
-	// the grant took longer than the lease lasts, "panic" if a hook, Limiter or OnConnect of the
-	// client panicked, the first word of an error that Redis answered, such as "LOADING" or "ERR", or
-	// "error" if that is no word of Redis but of a proxy.
-	Cause string
+	// Cause is set in [Hooks.Trouble].
+	Cause Cause
 }
 
 // all returns pointers to the hooks.
@@ -169,7 +165,7 @@ func SlogHooks(logger *slog.Logger) Hooks {
 		},
 		Degraded: at(slog.LevelWarn, "lock waiting degraded"),
 		Trouble: func(ctx context.Context, e Event) {
-			if e.Cause == causeFn {
+			if e.Cause == CauseFunc {
 				failed(ctx, e)
 			} else {
 				trouble(ctx, e)
@@ -183,7 +179,7 @@ func (e *Event) attrs() []slog.Attr {
 	var holder, text string
 	var held *HeldError
 	switch {
-	case e.Cause == causeFn: // whatever it matches
+	case e.Cause == CauseFunc: // whatever it matches
 		text = e.Err.Error()
 	case errors.As(e.Err, &held):
 		holder = held.Owner
@@ -191,10 +187,10 @@ func (e *Event) attrs() []slog.Attr {
 		text = e.Err.Error()
 	}
 	return slices.DeleteFunc([]slog.Attr{
-		slog.String("strategy", e.Strategy), slog.String("key", e.Key), slog.String("owner", e.Owner),
+		slog.String("strategy", string(e.Strategy)), slog.String("key", e.Key), slog.String("owner", e.Owner),
 		slog.Bool("lead", e.Lead), slog.Uint64("fence", e.Fence),
 		slog.Int("attempts", e.Attempts), slog.Duration("elapsed", e.Elapsed),
-		slog.String("holder", holder), slog.String("node", e.Node), slog.String("cause", e.Cause),
+		slog.String("holder", holder), slog.String("node", e.Node), slog.String("cause", string(e.Cause)),
 		slog.String("error", text),
 	}, func(a slog.Attr) bool { return slices.ContainsFunc(zeros, a.Value.Equal) })
 }

@@ -63,7 +63,7 @@ func NewLegacySetNX(client redis.UniversalClient, opts ...Option) (Locker, error
 	}
 	s := &legacySetNX{newSingle(client)}
 	s.command = legacyCommand
-	return newEngine(s, traits{name: "legacysetnx", clients: []redis.UniversalClient{client}}, opts)
+	return newEngine(s, traits{name: StrategyLegacySetNX, clients: []redis.UniversalClient{client}}, opts)
 }
 
 type legacySetNX struct{ single }

@@ -62,7 +62,7 @@ func (e *engine) String() string {
 		text = append(text, fmt.Sprintf("\n\t%q: %v", w.request.names.lock, &w.machine))
 	}
 	slices.Sort(text)
-	return e.name + strings.Join(text, "")
+	return string(e.name) + strings.Join(text, "")
 }
 
 // Format prints what String returns, whatever the verb is.

@@ -68,12 +68,12 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 		}
 		return l.(*engine), nil
 	}
-	readers, err := side(traits{name: "read", reads: true})
+	readers, err := side(traits{name: StrategyRead, reads: true})
 	if err != nil {
 		return nil, nil, err
 	}
 	readers.open.byKey = make(map[string]*lease)
-	writers, err := side(traits{name: "write", writes: true, pair: readers})
+	writers, err := side(traits{name: StrategyWrite, writes: true, pair: readers})
 	if err != nil {
 		return nil, nil, err
 	}

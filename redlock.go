@@ -50,7 +50,7 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 	}
 	return newEngine(r, traits{
-		name: "redlock", clients: slices.Clone(clients), nodes: r.nodes, names: r.names, quorum: true, keeps: true,
+		name: StrategyRedlock, clients: slices.Clone(clients), nodes: r.nodes, names: r.names, quorum: true, keeps: true,
 	}, opts)
 }
 

@@ -49,7 +49,7 @@ func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Lock
 	s := newPermits(client, limit)
 	s.limits = true
 	return newEngine(s, traits{
-		name: "semaphore", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true, limit: limit,
+		name: StrategySemaphore, clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true, limit: limit,
 	}, opts)
 }
 

@@ -47,7 +47,7 @@ func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
 	}
 	s := newSetNXPX(client, lockScripts, "queue")
 	return newEngine(s, traits{
-		name: "setnxpx", clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
+		name: StrategySetNXPX, clients: []redis.UniversalClient{client}, inbox: s.inbox, keeps: true,
 	}, opts)
 }
 

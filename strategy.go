@@ -53,7 +53,7 @@ const (
 
 // traits are what the engine must know of a strategy.
 type traits struct {
-	name    string // in events
+	name    Strategy
 	clients []redis.UniversalClient
 	nodes   []*node.Node // that may fail while the strategy still works: Hooks.Trouble reports their failures
 	names   []string     // of these

@@ -111,7 +111,7 @@ func TestTexts(t *testing.T) {
 		{"refused by an owner", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: wire.NewToken("api-7/pid 12", false)}))},
 		{"refused by a quorum", unavailable(heldBy("k", reply{err: refused, left: time.Second}))},
 		{"a QuorumError of another package", foreign},
-{"refused by a split quorum", unavailable(heldBy("k", reply{err: split, left: time.Second}))},
+		{"refused by a split quorum", unavailable(heldBy("k", reply{err: split, left: time.Second}))},
 		{"refused by a min hold", unavailable(heldBy("k", reply{err: ErrNotAcquired, left: 63004 * time.Millisecond, holder: "~" + wire.NewToken("api-7", false)}))},
 		{"refused by a min hold of unknown length", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: "~" + wire.NewToken("api-7", false)}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},

@@ -13,11 +13,11 @@ import (
 // troubleEvery is the least time between two calls of Hooks.Trouble for one cause.
 const troubleEvery = time.Second
 
-// causeFn is the cause of an error of fn of Lead.
-const causeFn = "fn"
-
 // A cause is reported once in troubleEvery.
-type cause struct{ node, kind, key string }
+type cause struct {
+	node, key string
+	kind      Cause
+}
 
 // due reports whether a cause is to be reported now.
 func (e *engine) due(c cause) bool {
@@ -48,7 +48,7 @@ func (e *engine) leftEarly(r *request, err error) bool {
 	}
 	kind := kindOfTrouble(err)
 	soon := clock.Now().Since(r.started) < r.cfg.timeout()/4
-	return wait.last == nil || soon && (kind == "timeout" || kind == "quorum")
+	return wait.last == nil || soon && (kind == CauseTimeout || kind == CauseQuorum)
 }
 
 // troubleOf returns the hook of r to call for a failed attempt, the newest of a number of them; nil
@@ -72,32 +72,32 @@ func (h handle) failures() func(ctx context.Context, err error) {
 	l.mu.Unlock()
 	id, e := &l.attempt.id, l.attempt.engine
 	return func(ctx context.Context, err error) {
-		if hooks == nil || hooks.Trouble == nil || !e.due(cause{kind: causeFn, key: id.lock}) {
+		if hooks == nil || hooks.Trouble == nil || !e.due(cause{kind: CauseFunc, key: id.lock}) {
 			return
 		}
 		hooks.Trouble(ctx, Event{
 			Strategy: e.name, Key: id.key, Owner: wire.Owner(id.token), Fence: h.fence(),
-			Elapsed: clock.Now().Since(since), Cause: causeFn, Err: err,
+			Elapsed: clock.Now().Since(since), Cause: CauseFunc, Err: err,
 		})
 	}
 }
 
-func kindOfTrouble(err error) string {
+func kindOfTrouble(err error) Cause {
 	switch {
 	case errors.Is(err, ErrNoQuorum):
-		return "quorum"
+		return CauseQuorum
 	case errors.Is(err, ErrNotReplicated):
-		return "replicas"
+		return CauseReplicas
 	case errors.Is(err, ErrLost):
-		return "slow"
+		return CauseSlow
 	}
-	return rediserr.Cause(err)
+	return Cause(rediserr.Cause(err))
 }
 
 // reportNode calls Hooks.Trouble for a failure of a node, if it is due. It does not wait for the
 // hook.
 func (e *engine) reportNode(name string, err error) {
-	c := cause{node: name, kind: rediserr.Cause(err)}
+	c := cause{node: name, kind: Cause(rediserr.Cause(err))}
 	if hook := e.cfg.hooks.Trouble; hook != nil && e.due(c) {
 		event := Event{Strategy: e.name, Node: name, Cause: c.kind, Err: asOutage(err)}
 		go hook(context.Background(), event) // ends with the hook

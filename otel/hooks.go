@@ -138,7 +138,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 		},
 		Degraded: func(ctx context.Context, e redlatch.Event) { r.degrading.Add(ctx, 1, r.event(e)) },
 		Trouble: func(ctx context.Context, e redlatch.Event) {
-			attrs := []attribute.KeyValue{causeAttribute.String(e.Cause)}
+			attrs := []attribute.KeyValue{causeAttribute.String(string(e.Cause))}
 			if e.Node != "" {
 				attrs = append(attrs, nodeAttribute.String(e.Node))
 			}
@@ -146,7 +146,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 			if span.IsValid() && r.told.first(trouble{span, e.Cause, e.Node}) {
 				r.note(ctx, "lock trouble", e, attrs...)
 			}
-			attrs = append(attrs, strategyAttribute.String(e.Strategy))
+			attrs = append(attrs, strategyAttribute.String(string(e.Strategy)))
 			r.troubles.Add(ctx, 1, r.metricAttributes(e.Key, attrs...))
 		},
 	}, nil
@@ -155,7 +155,7 @@ func Hooks(opts ...Option) (redlatch.Hooks, error) {
 // note adds an event to the span in ctx, if that is recorded.
 func (r *recorder) note(ctx context.Context, what string, e redlatch.Event, attrs ...attribute.KeyValue) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
-		attrs = append(attrs, strategyAttribute.String(e.Strategy))
+		attrs = append(attrs, strategyAttribute.String(string(e.Strategy)))
 		span.AddEvent(what, trace.WithAttributes(r.spanAttributes(e.Key, attrs...)...))
 	}
 }
@@ -204,7 +204,7 @@ func (r *recorder) ended(e redlatch.Event, done string) metric.MeasurementOption
 // attributesOf returns those of e that do not depend on its key. What Lead waits for and holds has
 // one of its own, since it may last for as long as the process.
 func attributesOf(e redlatch.Event) []attribute.KeyValue {
-	return withLead([]attribute.KeyValue{strategyAttribute.String(e.Strategy)}, e.Lead)
+	return withLead([]attribute.KeyValue{strategyAttribute.String(string(e.Strategy))}, e.Lead)
 }
 
 // withLead adds the attribute of calls of Lead.

@@ -85,7 +85,7 @@ func TestFailuresSayWhy(t *testing.T) {
 			_, err := l.Adopt(ctx, "k", "token")
 			return err
 		}},
-		{"invalid_option", "invalid_option", nothing, same, func(ctx context.Context, l redlatch.Locker) error {
+		{"invalid", "invalid", nothing, same, func(ctx context.Context, l redlatch.Locker) error {
 			_, err := l.Lock(ctx, "k", redlatch.WithTTL(0))
 			return err
 		}},

@@ -16,7 +16,7 @@ var outcomes = []struct {
 	is   error
 	name string
 }{
-	{redlatch.ErrInvalid, "invalid_option"},
+	{redlatch.ErrInvalid, "invalid"},
 	{errors.ErrUnsupported, "unsupported"},
 	{redlatch.ErrNotAcquired, "not_acquired"},
 	{redlatch.ErrMaxHold, "max_hold"},

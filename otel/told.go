@@ -4,12 +4,15 @@ import (
 	"sync"
 
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/redlatch/redlatch"
 )
 
 // A trouble is one that a span has an event of.
 type trouble struct {
-	span        trace.SpanID
-	cause, node string
+	span  trace.SpanID
+	cause redlatch.Cause
+	node  string
 }
 
 // told has the troubles of the newest spans. A call that waits through an outage meets with the same

@@ -147,7 +147,7 @@ func (r *reporter) hooks() redlatch.Hooks {
 	return redlatch.Hooks{
 		Trouble: func(_ context.Context, e redlatch.Event) {
 			if e.Node != "" {
-				r.report(e.Node+" "+e.Cause, e.Err)
+				r.report(e.Node+" "+string(e.Cause), e.Err)
 			} else if !r.ends() {
 				r.report("", e.Err)
 			}

@@ -464,7 +464,7 @@ func TestLeadReportsWhatFnReturns(t *testing.T) {
 		require.ErrorContains(t, all[0].Err, "no paper: ")
 		require.EqualError(t, all[1].Err, "address in use")
 		for _, e := range all {
-			require.Equal(t, []any{"k", "api-7", "fn", true, ""}, []any{e.Key, e.Owner, e.Cause, e.Lead, e.Node})
+			require.Equal(t, []any{"k", "api-7", redlatch.CauseFunc, true, ""}, []any{e.Key, e.Owner, e.Cause, e.Lead, e.Node})
 			require.NotErrorIs(t, e.Err, redlatch.ErrUnavailable)
 			require.NotContains(t, e.Err.Error(), "stopped")
 		}

@@ -195,7 +195,7 @@ func TestWaitThroughAnOutageIsReported(t *testing.T) {
 		}
 		for _, e := range troubles.all() {
 			require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
-			require.Equal(t, []string{cause, strings.ToLower(w.name), "k"}, []string{e.Cause, e.Strategy, e.Key})
+			require.Equal(t, []any{redlatch.Cause(cause), redlatch.Strategy(strings.ToLower(w.name)), "k"}, []any{e.Cause, e.Strategy, e.Key})
 			require.Less(t, e.Attempts, 100)
 		}
 		leave()

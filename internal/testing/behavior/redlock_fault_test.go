@@ -24,7 +24,7 @@ func TestSickMinorityCostsNoTime(t *testing.T) {
 	onCluster(t, func(t *testing.T, n *cluster) {
 		for name, c := range map[string]struct {
 			inject func(l *link)
-			cause  string
+			cause  redlatch.Cause
 		}{
 			"slow":    {func(l *link) { l.delay(50 * time.Millisecond) }, ""},
 			"hung":    {(*link).hang, "timeout"},
@@ -54,7 +54,7 @@ func TestSickMinorityCostsNoTime(t *testing.T) {
 			named := make(map[string]bool)
 			for _, e := range troubles.all() {
 				named[e.Node] = true
-				require.Equal(t, []string{c.cause, "redlock"}, []string{e.Cause, e.Strategy}, name)
+				require.Equal(t, []any{c.cause, redlatch.StrategyRedlock}, []any{e.Cause, e.Strategy}, name)
 				require.ErrorIs(t, e.Err, redlatch.ErrUnavailable)
 			}
 			if c.cause != "" {
