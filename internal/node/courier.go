@@ -228,15 +228,23 @@ func (n *Node) carryTogether(b *batch, c client) {
 		}
 	}
 	_, err := pipe.Exec(b)
-	if err == nil || rediserr.Answered(err) {
-		err = errNoReply
-	}
+	var lacking []*redis.Cmd // since a hook of the client failed, or the connection was refused while it opened
+	commands := 0
 	for _, i := range b.items {
 		for _, cmd := range []*redis.Cmd{i.cmd, i.then} {
-			if cmd != nil && cmd.Err() == nil && cmd.Val() == nil { // a hook of the client failed
-				cmd.SetErr(err)
+			if cmd == nil {
+				continue
+			}
+			if commands++; cmd.Err() == nil && cmd.Val() == nil {
+				lacking = append(lacking, cmd)
 			}
 		}
+	}
+	if err == nil || rediserr.Answered(err) && len(lacking) < commands { // it answers another command
+		err = errNoReply
+	}
+	for _, cmd := range lacking {
+		cmd.SetErr(err)
 	}
 }
 
