@@ -8,14 +8,16 @@
 -- ARGV[2] the entry of the token, to remove it from the queue; absent or empty: none
 -- ARGV[3] the entry to queue for the next caller in line; absent or empty: none
 -- ARGV[4] how long that line has waited, in µs
--- ARGV[5] until when it may be queued, or when the time of ARGV[6] begins at the latest, in µs of TIME
+-- ARGV[5] until when it may be queued, or when the time of ARGV[6] begins at the latest, in µs of TIME; the latter with a minus
+--         sign if TIME has just been learned
 -- ARGV[6] absent: hand the lock on. Else the key keeps others out for this time, in ms: its value is a tilde and the token.
 --
 -- Returns 1 if the lock was released, or is kept. Returns 0, and leaves the lock alone, if the token does not hold it, and 3
 -- if the lock was to be kept and was kept for the token before: this is a resend, or another handle has released the lock.
 -- Returns -1 if it was handed on but PUBLISH is refused, and -2 if it is free for that reason, although others wait: the first
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
--- the lock, also the tick of the fence. If ARGV[5] is 0 and the key is to be kept, it returns {"late", seconds, µs of TIME}.
+-- the lock, also the tick of the fence. If the key is to be kept, and ARGV[5] has passed and has no minus sign, it returns
+-- {"late", seconds, µs of TIME}.
 
 local leaving, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = redis.call('GET', KEYS[1])

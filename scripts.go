@@ -99,6 +99,7 @@ func keeping(c *node.Call, p *params, read parse) (*node.Call, parse) {
 	if p.keep == 0 {
 		return c, read
 	}
+	c.KeepsFrom()
 	c.Append(p.keep.Milliseconds())
 	return c, func(r node.Reply) reply {
 		if r.Value == int64(keptBefore) && !r.Resent { // by another handle

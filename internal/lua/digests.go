@@ -13,10 +13,10 @@ var digests = map[string]string{
 	"legacy_release.lua":    "cddc7d491a51ebab1f2d4f6efea460e0c3245605",
 	"quorum_acquire.lua":    "d5e50e56462f5551513cf90280a08df3c72e40ba",
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
-	"quorum_release.lua":    "05ed53b7281f7c2cd9b6aea021fadd15b3a9e04a",
-	"release.lua":           "83b41c8b0924c6ea3e3eeff9eaf38249532f15f2",
+	"quorum_release.lua":    "a6a721f65e6db16523b0f8a7aa11788322b881ec",
+	"release.lua":           "8eeddb528cb081ab87bb1f30c1a69c2f2e2bd671",
 	"semaphore_acquire.lua": "8948274f7f615d0d175e173980f6586ccd55d029",
 	"semaphore_extend.lua":  "487eed5160b6cda8fcba624a938e91340b8d16be",
 	"semaphore_inspect.lua": "cecccfadc895aaea04bdaeed07e0c2b19dfa7355",
-	"semaphore_release.lua": "417266aaf09bdbe402a3dd917fa4d4ef81dd92bf",
+	"semaphore_release.lua": "33073b3550604f485d107534c4e00210eb29b6ef",
 }

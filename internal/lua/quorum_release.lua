@@ -4,11 +4,11 @@
 -- KEYS[2] the mark of the Locker that was refused; empty: several were
 -- ARGV[1] token
 -- ARGV[2] the Locker that has held the lock. An acquire of its own may have overtaken its release before
--- ARGV[3] when the time of ARGV[4] begins at the latest, in µs of TIME
+-- ARGV[3] when the time of ARGV[4] begins at the latest, in µs of TIME, with a minus sign if TIME has just been learned
 -- ARGV[4] how long the key keeps others out, in ms, as in release.lua; absent: release it
 --
 -- Returns 0 if the token does not hold the lock, 1 if it was released or is kept, and 2 if it was released and others want it. If
--- ARGV[3] is 0, it returns {"late", seconds, µs of TIME}.
+-- ARGV[3] has passed and has no minus sign, it returns {"late", seconds, µs of TIME}.
 
 local holder, keep = redis.call('GET', KEYS[1]), ARGV[4]
 if holder ~= ARGV[1] then

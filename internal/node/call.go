@@ -83,6 +83,7 @@ type command struct {
 	script *Script // the script that words call; nil if they have its source
 	words  []any   // what is sent is a copy, since hooks of the client may write into it
 	latest int     // the index of the word that says until when the script may create something; 0: it has none
+	from   bool    // at that time begins what the script keeps, see KeepsFrom
 	room   [12]any // for words
 }
 
@@ -95,6 +96,7 @@ type earlier struct {
 	sick    bool          // the newest send failed for a reason that is about the whole server
 	pause   time.Duration // before the newest send
 	trouble error         // why the call was last resent, or parked
+	toldNow bool          // the answer to the newest send has said the time of Redis
 	clock   clockOffset   // if there are several servers: of the one that refused a send which came too late
 }
 

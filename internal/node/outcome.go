@@ -29,12 +29,17 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		return
 	}
 	c.batch = nil
+	toldBefore := c.toldNow
+	c.toldNow = false
 	if err != nil && (!rediserr.NotSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
 	switch {
 	case n.whole != nil && (redirects(err) || errors.Is(err, rediserr.ErrServerLeft)):
 		n.redirectLocked(c)
+	case late && c.from && !toldBefore:
+		c.toldNow = true
+		n.sendLocked(c)
 	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)
 	case late:

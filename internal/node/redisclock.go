@@ -45,12 +45,19 @@ func (a clockOffset) latest(now, limit clock.Mono) int64 {
 
 // AppendLatest adds the word that says until when the script may create something, in µs of the
 // clock of Redis: nine tenths of the timeout, counted from Began. A script that comes later changes
-// nothing and answers {"late", seconds, µs of TIME}, or what it keeps ends as if it had come in
-// time. The node sends a call that came too late once more, while there is time.
+// nothing and answers {"late", seconds, µs of TIME}. The node sends a call that came too late once
+// more, while there is time.
 func (c *command) AppendLatest() {
 	c.latest = len(c.words)
 	c.words = append(c.words, 0)
 }
+
+// KeepsFrom says that the script keeps something for a time, which begins at the latest time. So a call that
+// comes too late is still of use: what it keeps ends as if it had come in time. But the node may be wrong
+// about the clock of Redis, which somebody has set, or which is that of another server now. So the script
+// answers as if it could do nothing, which tells the time, and is sent once more with a minus sign before
+// the latest time.
+func (c *command) KeepsFrom() { c.from = true }
 
 // latestLocked returns the latest time of a call that is sent at now.
 func (n *Node) latestLocked(c *Call, now clock.Mono) int64 {
@@ -68,6 +75,9 @@ func (n *Node) stampLocked(c *Call, now clock.Mono) {
 		return
 	}
 	latest := n.latestLocked(c, now)
+	if c.toldNow {
+		latest = -latest
+	}
 	if c.words[c.latest] = latest; latest == 0 {
 		c.sendSource()
 	}

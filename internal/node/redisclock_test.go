@@ -130,6 +130,54 @@ func TestSecondLateAnswerEndsTheCall(t *testing.T) {
 	}
 }
 
+// TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime: the clock of Redis was set forward since the node learned
+// it, or the call was late indeed. The send that follows the answer says that the time is known, and no other.
+func TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		step    time.Duration   // of the clock of Redis
+		takes   time.Duration   // the first send
+		answers []error         // to the sends from the second on
+		said    []time.Duration // the latest time of each send, less the deadline by the clock as it is then
+	}{
+		"set forward":         {5 * time.Second, 0, []error{nil}, []time.Duration{-5 * time.Second, 0}},
+		"late indeed":         {0, 950 * time.Millisecond, []error{nil}, []time.Duration{0, 0}},
+		"cut once more":       {5 * time.Second, 0, []error{io.EOF, nil}, []time.Duration{-5 * time.Second, 0, 0}},
+		"cut, and late again": {0, 0, []error{io.EOF, late(0), nil}, []time.Duration{0, 0, 0, 0}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var step, takes time.Duration
+			var sent []int64
+			n := answered(t, func(b commands) error {
+				latest, _ := strconv.ParseInt(b[0][4], 10, 64)
+				sent = append(sent, latest)
+				time.Sleep(takes)
+				takes = 0
+				switch i := len(sent) - 2; {
+				case i < 0:
+					return late(step)
+				case c.answers[i] == nil || c.answers[i] == io.EOF:
+					return c.answers[i]
+				}
+				return late(step)
+			})
+			n.clock.told(clock.Redis(time.Now().UnixNano()), clock.MonoNow(), false)
+			step, takes = c.step, c.takes
+			limit := time.Now().Add(900 * time.Millisecond)
+			call := creates("k")
+			call.KeepsFrom()
+			requireOK(t, name[:3] == "cut", do(n, call))
+			require.Len(t, sent, len(c.said), name)
+			for i, after := range c.said {
+				want := limit.Add(step + after).UnixMicro()
+				if known := i > 0 && (i == 1 || c.answers[i-2] != io.EOF); known {
+					want = -want
+				}
+				require.Equal(t, want, sent[i], "%s, send %d", name, i)
+			}
+		})
+	}
+}
+
 // TestServersOfAClusterHaveClocksOfTheirOwn: each call succeeds, since its second send has the time
 // of its server.
 func TestServersOfAClusterHaveClocksOfTheirOwn(t *testing.T) {

@@ -25,7 +25,7 @@ func (n *Node) repeatLocked(c *Call, pause time.Duration, now clock.Mono) {
 	}
 	repeat := &Call{Timeout: max(c.Timeout, insistEvery), Insists: true, Again: c.Again, earlier: c.earlier}
 	repeat.ctx = context.Background()
-	repeat.script, repeat.latest = c.script, c.latest
+	repeat.script, repeat.latest, repeat.from = c.script, c.latest, c.from
 	for _, word := range c.words {
 		if secret, is := word.(*string); is && first {
 			copied := *secret

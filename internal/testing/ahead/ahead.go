@@ -43,17 +43,22 @@ func New() *miniredis.Miniredis {
 }
 
 // Dial returns a connection to a server of New.
-func Dial(m *miniredis.Miniredis) (net.Conn, error) {
+func Dial(m *miniredis.Miniredis) (net.Conn, error) { return DialSet(m, Now) }
+
+// DialSet is like Dial, to a server whose clock says now.
+func DialSet(m *miniredis.Miniredis, now func() time.Time) (net.Conn, error) {
 	client, c := pipe.New(pipe.Addr("client"), pipe.Addr("server"))
-	Serve(m, c)
+	serve(m, c, now)
 	return client, nil
 }
 
 // Serve has a server of New serve a connection. A server that is closed hangs up. In a bubble each
 // command sets the time, which stands still in miniredis once it was set.
-func Serve(m *miniredis.Miniredis, c net.Conn) {
+func Serve(m *miniredis.Miniredis, c net.Conn) { serve(m, c, Now) }
+
+func serve(m *miniredis.Miniredis, c net.Conn, now func() time.Time) {
 	if inBubble() {
-		c = &conn{c, m}
+		c = &conn{c, m, now}
 	}
 	if s := m.Server(); s != nil {
 		s.ServeConn(c)
@@ -65,12 +70,13 @@ func Serve(m *miniredis.Miniredis, c net.Conn) {
 type conn struct {
 	net.Conn
 	server *miniredis.Miniredis
+	now    func() time.Time
 }
 
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if n > 0 {
-		c.server.SetTime(Now())
+		c.server.SetTime(c.now())
 	}
 	return n, err
 }

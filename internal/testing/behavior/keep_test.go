@@ -61,6 +61,35 @@ func TestKeptKeyEndsWithoutItsProcess(t *testing.T) {
 	})
 }
 
+// TestKeyIsKeptThoughTheClockOfRedisWasSetForward: by more than the time for which it is kept. So the clock of a
+// server differs that takes over, and this process falls behind if its machine stands still. nil says that
+// nobody else gets the key.
+func TestKeyIsKeptThoughTheClockOfRedisWasSetForward(t *testing.T) {
+	onEvery(t, keeping, func(t *testing.T, w *world) {
+		const keep = 3 * time.Second
+		for name, c := range map[string]struct {
+			opts   []redlatch.Option
+			unlock func(lock *redlatch.Lock) error
+		}{
+			"WithMinHold": {[]redlatch.Option{redlatch.WithMinHold(keep)}, func(lock *redlatch.Lock) error { return lock.Unlock(t.Context()) }},
+			"UnlockAfter": {nil, func(lock *redlatch.Lock) error { return lock.UnlockAfter(t.Context(), keep) }},
+		} {
+			l := w.locker(t, redlatch.WithTTL(time.Minute))
+			lock := mustLock(t, l, "k", c.opts...)
+			w.Step(5 * time.Second)
+			began := time.Now()
+			require.NoError(t, c.unlock(lock), name)
+			time.Sleep(keep - 10*time.Millisecond - time.Since(began))
+			_, err := w.locker(t).TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired, name)
+			next, err := w.locker(t).Lock(t.Context(), "k")
+			require.NoError(t, err)
+			require.NoError(t, next.Unlock(t.Context()))
+			onlyFences(t, w.Direct)
+		}
+	})
+}
+
 // TestAnotherHandleDoesNotEndAMinHold: it has the same token, and was to keep the key for less.
 func TestAnotherHandleDoesNotEndAMinHold(t *testing.T) {
 	onEvery(t, queues, func(t *testing.T, w *world) {

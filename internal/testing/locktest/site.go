@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,9 @@ import (
 type Site struct {
 	Options redis.Options
 	Direct  *redis.Client // for the test itself
+
+	// Step sets the clock of the server forward. The TTLs of its keys stay. Only servers in a bubble have it.
+	Step func(by time.Duration)
 }
 
 // NewSite returns the server that is reached by o.
@@ -52,9 +56,13 @@ func InBubble(t *testing.T, run func(t *testing.T, s *Site)) {
 		m := ahead.New()
 		t.Cleanup(m.Close)
 		defer time.Sleep(time.Minute) // idle goroutines end
-		run(t, NewSite(t, redis.Options{
+		var steps atomic.Int64
+		now := func() time.Time { return ahead.Now().Add(time.Duration(steps.Load())) }
+		s := NewSite(t, redis.Options{
 			Addr:   "127.0.0.1:6379",
-			Dialer: func(context.Context, string, string) (net.Conn, error) { return ahead.Dial(m) },
-		}))
+			Dialer: func(context.Context, string, string) (net.Conn, error) { return ahead.DialSet(m, now) },
+		})
+		s.Step = func(by time.Duration) { steps.Add(int64(by)) }
+		run(t, s)
 	})
 }

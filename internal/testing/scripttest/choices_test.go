@@ -35,7 +35,7 @@ var definitions = map[string]string{
 	"OWNER":  "{2*holder|TOKEN}",
 	"TTL":    "{20|500|3000|70000}",
 	"LATEST": "micros:{2*1000000|0|-1}",
-	"KEEPS":  "{3*LATEST|0|micros:-15500|micros:-9000000} TTL", // until when it begins, and how long it lasts
+	"KEEPS":  "{2*LATEST|0|micros:-15500|2*-{3*LATEST|micros:-15500|micros:-9000000}} TTL", // until when it begins, and how long it lasts
 	"WAITED": "{2*0|1000|70000000|4000000000000000}",
 	"LIMIT":  "{3*USUAL|1|2|0}",
 

@@ -145,16 +145,16 @@ func (m *model) handOver(k words, own string, unproven bool) (h handedOver) {
 	return h
 }
 
-// keeps is keep.lua. It returns how long to keep the key, or the answer of a command that does not
-// know the time.
+// keeps is keep.lua. It returns how long to keep the key, or the answer to a sender who may not know
+// the time.
 func (m *model) keeps(keep, latest int64) (left int64, late any) {
-	switch {
-	case keep == 0 || m.now <= latest:
+	switch known := latest < 0; {
+	case keep == 0 || m.now <= max(latest, -latest):
 		return keep, nil
-	case latest == 0:
-		return 0, m.time("late")
+	case known:
+		return max(keep-(m.now+latest+999)/1000, 0), nil
 	}
-	return max(keep-(m.now-latest+999)/1000, 0), nil
+	return 0, m.time("late")
 }
 
 // handedOn returns the reply of a release that has queued next, or nothing. A tick of 0 is none.

@@ -65,10 +65,10 @@ func (s step) at(m *model) words {
 	for i, word := range all {
 		all[i] = tokens.Replace(word)
 		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote()} {
-			if plus, ok := strings.CutPrefix(word, form); ok {
+			if sign, plus, ok := strings.Cut(word, form); ok {
 				plus, fraction, _ := strings.Cut(plus, "/")
 				n, _ := strconv.ParseInt(plus, 10, 64)
-				all[i] = strconv.FormatInt(now+n, 10) + fraction
+				all[i] = sign + strconv.FormatInt(now+n, 10) + fraction
 			}
 		}
 	}
