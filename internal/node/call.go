@@ -60,6 +60,7 @@ type Call struct {
 	times
 	links
 	batch *batch // the one that it is in; nil: it waits, or has ended
+	to    *Node  // that will carry it
 	earlier
 	reply Reply
 
@@ -96,8 +97,11 @@ type earlier struct {
 	sick    bool          // the newest send failed for a reason that is about the whole server
 	pause   time.Duration // before the newest send
 	trouble error         // why the call was last resent, or parked
-	toldNow bool          // the answer to the newest send has said the time of Redis
-	clock   clockOffset   // if there are several servers: of the one that refused a send which came too late
+
+	// redirect is the answer MOVED or ASK to the newest send, until another server has answered.
+	redirect string
+	toldNow  bool        // the answer to the newest send has said the time of Redis
+	clock    clockOffset // if there are several servers: of the one that refused a send which came too late
 }
 
 // A Reply is the outcome of a call. Err is nil if the command was carried out, and [NotDone] if it
@@ -147,8 +151,9 @@ func (c *command) sendSource() {
 // key returns the first key of the script that words call, or Key.
 func (c *Call) key() string {
 	if len(c.words) > 3 {
-		key, _ := c.words[3].(string)
-		return key
+		if key, is := c.words[3].(string); is {
+			return key
+		}
 	}
 	return c.Key
 }

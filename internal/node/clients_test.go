@@ -44,6 +44,9 @@ func carriesOn(t *testing.T, client client) {
 			Eval(add, 1, &key, &number), Eval(fail, 1, prefix))
 		want = append(want, "OK", nil, "v", []any{key, number, nil}, rediserr.ErrOtherData)
 	}
+	for _, c := range calls {
+		c.Key = prefix // all have its hash tag
+	}
 	for i, reply := range together(n, calls...) {
 		if r := <-reply; r.Err != nil {
 			require.ErrorIs(t, r.Err, want[i].(error))

@@ -3,9 +3,9 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +37,13 @@ type item struct {
 	call      *Call
 	use       uint64 // of the call. A later use of the call is not for this item
 	cmd, then *redis.Cmd
+
+	key, redirect string        // of the call
+	server        *redis.Client // that the node of the whole has found for it
 }
+
+// asks reports whether the server has the key only for those who ask: its slot is on the way there.
+func (i *item) asks() bool { return strings.HasPrefix(i.redirect, "ASK") }
 
 func (b *batch) Deadline() (time.Time, bool) { return b.deadline, !b.deadline.IsZero() }
 func (b *batch) Done() <-chan struct{}       { return b.done }
@@ -137,14 +143,16 @@ func (n *Node) loadLocked() *batch {
 			continue // Redis would refuse it. So it is known not to be done
 		}
 		if n.movedLocked(c) {
-			n.redirectLocked(c)
+			n.handLocked(c, n.whole)
 			continue
 		}
-		n.stampLocked(c, now)
+		if c.batch = b; n.route == nil {
+			n.stampLocked(c, now)
+			c.sent = true
+		}
 		if n.noEvalSHA {
 			c.sendSource()
 		}
-		c.sent, c.batch = true, b
 		words += len(c.words) + len(c.Then)
 		if b.Context == context.Background() { // renewals have that
 			b.Context = c.ctx //nolint:fatcontext // of the first call that has one
@@ -152,7 +160,7 @@ func (n *Node) loadLocked() *batch {
 		if len(b.items) == len(b.only) { // make room for the others at once
 			b.items = slices.Grow(b.items, min(1+n.mail.length(), n.together-1))
 		}
-		b.items = append(b.items, item{call: c, use: c.uses})
+		b.items = append(b.items, item{call: c, use: c.uses, key: c.key(), redirect: c.redirect})
 		b.end = max(b.end, c.deadline)
 	}
 	if len(b.items) == 0 {
@@ -202,12 +210,11 @@ func (n *Node) carry(b *batch) {
 // exchange calls the client, which calls hooks of its user.
 func (n *Node) exchange(b *batch) {
 	i := &b.items[0]
-	cluster, clustered := n.client.(*redis.ClusterClient)
 	switch {
-	case clustered && i.then != nil:
-		n.carryToMaster(b, cluster, i)
-	case len(b.items) > 1, i.then != nil:
-		n.carryTogether(b, n.client)
+	case n.route != nil:
+		n.locate(b, i)
+	case len(b.items) > 1, i.then != nil, i.asks():
+		n.carryTogether(b)
 	default:
 		if err := n.client.Process(b, once{i.cmd}); err != nil {
 			i.cmd.SetErr(err)
@@ -219,9 +226,12 @@ func (n *Node) exchange(b *batch) {
 }
 
 // carryTogether sends all commands of b as one pipeline.
-func (n *Node) carryTogether(b *batch, c client) {
-	pipe := c.Pipeline()
+func (n *Node) carryTogether(b *batch) {
+	pipe := n.client.Pipeline()
 	for i := range b.items {
+		if b.items[i].asks() {
+			_ = pipe.Process(b, once{newCmd(b, []any{"asking"})})
+		}
 		_ = pipe.Process(b, once{b.items[i].cmd})
 		if then := b.items[i].then; then != nil {
 			_ = pipe.Process(b, once{then})
@@ -249,21 +259,3 @@ func (n *Node) carryTogether(b *batch, c client) {
 }
 
 var errNoReply = errors.New("the client returned no reply")
-
-// carryToMaster sends both commands of a call to the master of its key.
-func (n *Node) carryToMaster(b *batch, cluster *redis.ClusterClient, i *item) {
-	master, err := cluster.MasterForKey(b, i.call.Key)
-	if err != nil {
-		i.cmd.SetErr(err)
-		return
-	}
-	n.mu.Lock()
-	n.located = true
-	n.mu.Unlock()
-	n.carryTogether(b, master)
-	if err := i.cmd.Err(); redirects(err) {
-		cluster.ReloadState(b)
-		//nolint:errorlint // a wrapped answer of Redis would not be retried
-		i.cmd.SetErr(fmt.Errorf("the slot has moved: %v", err))
-	}
-}

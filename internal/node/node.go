@@ -105,6 +105,7 @@ func New(c client) *Node {
 		// With so many, no connection is left.
 		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 	}
+	n.routeBy(c)
 	return n
 }
 
@@ -237,7 +238,7 @@ func (n *Node) longWayLocked() bool {
 
 // endLocked ends c with the reply r. It is not sent any more, and later replies are ignored.
 func (n *Node) endLocked(c *Call, r Reply) {
-	if r.Err != nil && !c.resent && c.batch == nil && !rediserr.Answered(r.Err) {
+	if r.Err != nil && !c.resent && (c.batch == nil || n.route != nil) && !rediserr.Answered(r.Err) {
 		r.Err = &rediserr.NotDone{Err: r.Err}
 	}
 	r.Resent = c.resent
@@ -263,16 +264,16 @@ func (n *Node) endLocked(c *Call, r Reply) {
 	}
 }
 
-// unlock unlocks mu, calls the receivers of the calls that have ended, and hands on those whose keys
-// another server has.
+// unlock unlocks mu, calls the receivers of the calls that have ended, and hands on those that other
+// nodes will carry.
 func (n *Node) unlock() {
-	c, redirected := n.ended.first, n.redirected.first
-	n.ended, n.redirected = queue{}, queue{}
+	c, handed := n.ended.first, n.handed.first
+	n.ended, n.handed = queue{}, queue{}
 	n.mu.Unlock()
-	for redirected != nil {
-		call := redirected
-		redirected, call.links = call.next, links{}
-		n.whole.follow(call)
+	for handed != nil {
+		call, to := handed, handed.to
+		handed, call.links, call.to = call.next, links{}, nil
+		to.take(call)
 	}
 	for c != nil {
 		ended := c
@@ -301,7 +302,7 @@ func (n *Node) fire() {
 			n.readyLocked(c, now)
 		case c.batch == nil && n.movedLocked(c): // it needs no courier of this server
 			c.leave()
-			n.redirectLocked(c)
+			n.handLocked(c, n.whole)
 			continue
 		case c.batch == nil:
 		case now < c.late():

@@ -23,20 +23,23 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		misused("a reply to a call that was used again")
 		return
 	}
+	if i.server != nil {
+		n.locatedLocked(c, i.server, now)
+		return
+	}
 	err, failed := n.outcomeOf(i)
 	late := n.heardLocked(i, err, now)
 	if c.at == over {
 		return
 	}
 	c.batch = nil
-	toldBefore := c.toldNow
-	c.toldNow = false
+	toldBefore, redirected := c.toldNow, c.redirect
+	c.toldNow, c.redirect = false, ""
 	if err != nil && (!rediserr.NotSent(err) || failed != nil) { // if the second failed, the first was carried out
 		c.resent = true
 	}
 	switch {
-	case n.whole != nil && (redirects(err) || errors.Is(err, rediserr.ErrServerLeft)):
-		n.redirectLocked(c)
+	case n.leavesLocked(c, redirected, err):
 	case late && c.from && !toldBefore:
 		c.toldNow = true
 		n.sendLocked(c)
@@ -73,7 +76,8 @@ func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 	c := i.call
 	if err == nil || rediserr.Answered(err) {
 		n.answered, n.silent, n.trouble = now, false, nil
-	} else {
+	}
+	if err != nil && (redirects(err) || !rediserr.Answered(err)) {
 		n.slots.Reload()
 	}
 	if err == nil || !rediserr.AboutServer(err) {

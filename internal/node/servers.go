@@ -3,49 +3,77 @@ package node
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // On a Redis Cluster and a Ring, each server has a node of its own, which uses the client of that server.
-// So calls of its keys travel in batches, and one that is slow or silent holds up nobody else.
+// So calls of its keys travel in batches, and one that is slow, silent or ill holds up nobody else.
 //
-// If a server redirects a command, or go-redis has closed its client, the call goes on alone: the node of
-// the whole carries it, and go-redis finds the server that has the key. So does a call whose key has gone
-// to another server while it waited, or was tried again. That node also carries calls while go-redis does
-// not know the servers.
+// The node of the whole sends nothing. It finds the server of a call, for which go-redis may have to ask the
+// Cluster, and hands the call to the node of that server. It gets the calls that come while go-redis does not
+// know the servers, those that a server has redirected, and those whose key has gone to another server while
+// they waited.
+//
+// So a hook that a user has added to the client of a Cluster or Ring itself sees none of the commands. If it
+// saw some, and wrote a prefix into keys, a key would have two names, and two owners.
 
 // kin are the other nodes of a Cluster or Ring.
 type kin struct {
-	servers    map[*redis.Client]*Node // nil: this is no node of the whole, or knows none
-	whole      *Node                   // the node of the whole, if this is that of a server; does not change
-	redirected queue                   // the calls that whole will carry, since another server has their keys
-	located    bool                    // the client of a Cluster knows its servers, of which none may have answered yet
+	whole  *Node // the node of the whole, if this is that of a server; does not change
+	handed queue // the calls that other nodes will carry
+
+	// Of the node of the whole.
+	route   func(ctx context.Context, key string) (*redis.Client, error) // the server of a key. nil: this is none; does not change
+	located bool                                                         // go-redis knows the servers
+	servers map[*redis.Client]*Node
+	masters map[string]*redis.Client // of a Cluster, by their addresses
+	asked   clock.Mono               // when the masters were asked for
 }
 
 // mostServers is how many nodes of servers are kept. A Cluster has no more masters, but they may change
 // their addresses.
 const mostServers = 1000
 
+// routeBy returns a node of the whole of a Cluster or Ring. c has one call in each batch.
+func (n *Node) routeBy(c client) {
+	switch c := c.(type) {
+	case *redis.ClusterClient:
+		n.route = c.MasterForKey
+	case *redis.Ring:
+		n.route = func(_ context.Context, key string) (*redis.Client, error) { return c.GetShardClientForKey(key) }
+		n.located = true
+	default:
+		return
+	}
+	n.several = false
+}
+
 // Of returns the node for calls of a key. On a Cluster or a Ring it is that of the server which has the
 // key, as far as go-redis knows. Otherwise it is n.
 func (n *Node) Of(key string) *Node {
-	switch n.client.(type) {
-	case *redis.ClusterClient, *redis.Ring:
-	default:
+	if n.route == nil {
 		return n
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.answered == 0 && !n.located { // the client of a Cluster may not know its servers yet
+	if !n.located {
 		return n
 	}
-	server, err := serverOf(n.client, key)
+	server, err := n.route(ended, key)
 	if err != nil {
 		return n
 	}
+	return n.nodeLocked(server)
+}
+
+// nodeLocked returns the node of a server.
+func (n *Node) nodeLocked(server *redis.Client) *Node {
 	of := n.servers[server]
 	if of == nil {
 		if len(n.servers) == 0 || len(n.servers) >= mostServers {
@@ -60,26 +88,80 @@ func (n *Node) Of(key string) *Node {
 	return of
 }
 
-// ended is a context that has ended.
+// ended is a context that has ended: go-redis answers by what it knows.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// serverOf returns the client of the server which has a key, as far as go-redis knows. It does not wait:
-// go-redis knows no server if a hook of the client of a Cluster has answered in place of one.
-func serverOf(c client, key string) (*redis.Client, error) {
-	if ring, is := c.(*redis.Ring); is {
-		return ring.GetShardClientForKey(key)
+// locate finds the server for the call of b.
+func (n *Node) locate(b *batch, i *item) {
+	server, err := n.route(b, i.key)
+	if words := strings.Fields(i.redirect); len(words) == 3 { // such as MOVED 5061 10.0.0.2:6379
+		if server = n.masterAt(b, words[2]); server == nil {
+			err = errUnknownServer
+		}
 	}
-	return c.(*redis.ClusterClient).MasterForKey(ended, key)
+	if err != nil {
+		i.cmd.SetErr(err)
+		return
+	}
+	i.server = server
+}
+
+var errUnknownServer = errors.New("the slot of the key is on another server, which the client does not know yet")
+
+// masterAt returns the master of a Cluster at an address, or nil. It has the Cluster asked for its masters once
+// a second at most. go-redis has another client for a server that has left and has come back.
+func (n *Node) masterAt(ctx context.Context, addr string) *redis.Client {
+	cluster, is := n.client.(*redis.ClusterClient)
+	now := clock.MonoNow()
+	n.mu.Lock()
+	server, asks := n.masters[addr], is && now.Sub(n.asked) >= reloadEvery
+	if asks {
+		n.asked = now
+	}
+	n.mu.Unlock()
+	if !asks {
+		return server
+	}
+	var mu sync.Mutex // guards found
+	found := make(map[string]*redis.Client)
+	err := cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		found[master.Options().Addr] = master
+		return nil
+	})
+	if err != nil {
+		return server
+	}
+	n.mu.Lock()
+	n.masters = found
+	n.mu.Unlock()
+	return found[addr]
+}
+
+// locatedLocked hands c to the node of its server.
+func (n *Node) locatedLocked(c *Call, server *redis.Client, now clock.Mono) {
+	n.located, n.answered, n.silent, n.trouble = true, now, false, nil
+	if c.at == over { // it has ended, or was made to open a connection
+		return
+	}
+	n.illness.pass(c.kind(), c.sick, now)
+	if c.parked {
+		n.followLocked()
+	}
+	c.batch = nil
+	n.handLocked(c, n.nodeLocked(server))
 }
 
 // isOpen reports whether the client of the whole may be open, though one has returned [redis.ErrClosed].
 func (n *Node) isOpen(key string) bool {
 	if n.whole != nil {
-		return true
+		server, err := n.whole.route(ended, key)
+		return !errors.Is(err, redis.ErrClosed) && n.client != client(server)
 	}
 	ring, is := n.client.(interface {
 		GetShardClientForKey(key string) (*redis.Client, error)
@@ -91,12 +173,12 @@ func (n *Node) isOpen(key string) bool {
 	return !errors.Is(err, redis.ErrClosed)
 }
 
-// movedLocked reports whether another server has the key of c by now.
+// movedLocked reports whether another server has the key of c by now. One that was redirected is where it belongs.
 func (n *Node) movedLocked(c *Call) bool {
-	if n.whole == nil {
+	if n.whole == nil || c.redirect != "" {
 		return false
 	}
-	server, err := serverOf(n.whole.client, c.key())
+	server, err := n.whole.route(ended, c.key())
 	return err != nil || n.client != client(server)
 }
 
@@ -105,22 +187,39 @@ func redirects(err error) bool {
 	return err != nil && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"))
 }
 
-// redirectLocked takes out c, so that the node of the whole carries it.
-func (n *Node) redirectLocked(c *Call) {
+// leavesLocked hands c to the node of the whole if its server does not have its key. A call that was redirected
+// once more is tried again after a pause, since the servers disagree.
+func (n *Node) leavesLocked(c *Call, redirected string, err error) bool {
+	left := errors.Is(err, rediserr.ErrServerLeft)
+	if n.whole == nil || redirected != "" || !left && !redirects(err) {
+		return false
+	}
+	if !left {
+		c.redirect = err.Error()
+	}
+	n.handLocked(c, n.whole)
+	return true
+}
+
+// handLocked takes out c, so that another node carries it.
+func (n *Node) handLocked(c *Call, to *Node) {
 	if c.insistUntil != 0 {
 		n.repeats--
 	}
 	n.end(c)
-	n.redirected.put(c)
+	c.to = to
+	n.handed.put(c)
 }
 
-// follow carries c, which the node of a server has taken out.
-func (n *Node) follow(c *Call) {
+// take carries c, which another node has taken out.
+func (n *Node) take(c *Call) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c.insistUntil != 0 {
 		n.repeats++
 	}
-	n.add(c, clock.MonoNow())
-	n.sendLocked(c)
+	c.refused, c.sick, c.parked = false, false, false
+	now := clock.MonoNow()
+	n.add(c, now)
+	n.readyLocked(c, now)
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -13,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
@@ -83,6 +85,7 @@ func silenced(t *testing.T, last func() int, silent string, carried func(command
 		}
 	})
 	known.Store(true)
+	time.Sleep(tick) // what the servers have answered so far is of another instant
 	return n, g
 }
 
@@ -285,9 +288,7 @@ func TestCallWhoseShardHasLeftTheRingGoesOn(t *testing.T) {
 func TestWholeClusterHasServedWhatAMasterHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := clusterOf(t, func(string) fake { return func(commands) error { return nil } })
-		n.mu.Lock()
-		before := n.served
-		n.mu.Unlock()
+		before := clock.MonoNow()
 		require.False(t, n.Served(before))
 		time.Sleep(time.Second)
 		requireOK(t, false, do(n.Of(onSecond), on(onSecond)))
@@ -328,15 +329,16 @@ func TestRedirectedCallTravelsAlone(t *testing.T) {
 			require.ErrorAs(t, (<-got[1]).Err, new(*rediserr.NoReply))
 			require.InDelta(t, time.Second, time.Since(begin), float64(tick))
 			synctest.Wait()
-			require.Equal(t, []int{0, 1}, []int{repeats(first), repeats(n)})
+			second := n.Of(onSecond)
+			require.Equal(t, []int{0, 0, 1}, []int{repeats(first), repeats(n), repeats(second)})
 			require.False(t, carried.Load())
 			away.Store(false)
 			time.Sleep(2 * insistEvery)
 			require.True(t, carried.Load(), "it insists")
 			requireOK(t, false, do(first, on(moved)))
 			time.Sleep(time.Second) // go-redis may reload its slots in the background
-			require.True(t, idle(first) && idle(n))
-			require.Zero(t, repeats(n))
+			require.True(t, idle(first) && idle(second) && idle(n))
+			require.Zero(t, repeats(second))
 		})
 	}
 }
@@ -460,23 +462,144 @@ func repeats(n *Node) int {
 	return n.repeats
 }
 
-// TestHookThatAnswersIsNoReasonToAskForSlots: no server has been asked, and none can be reached.
-func TestHookThatAnswersIsNoReasonToAskForSlots(t *testing.T) {
+// TestNoCommandPassesTheHooksOfTheWhole: whether the servers are known yet or not, alone, in a batch, with a second
+// command, or redirected. Those of a server see all commands that go there. One that is asked for a key whose slot is
+// on the way there hears ASKING right before.
+func TestNoCommandPassesTheHooksOfTheWhole(t *testing.T) {
+	never := hook(func(_ context.Context, cmds []redis.Cmder, next func() error) error {
+		t.Errorf("a hook of the whole sees %v", cmds)
+		return next()
+	})
+	for _, word := range []string{"", "MOVED", "ASK"} {
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex // guards seen
+			seen := make(map[string][]string)
+			client := fakeCluster(t, halves, func(addr string) fake {
+				return func(sent commands) error {
+					mu.Lock()
+					defer mu.Unlock()
+					each := make(replies, len(sent))
+					for i, words := range sent {
+						seen[addr] = append(seen[addr], words[0])
+						if each[i] = "OK"; addr == firstMaster && word != "" && words[0] == "eval" {
+							each[i] = answer(word + " 5061 " + secondMaster)
+						}
+					}
+					return each
+				}
+			})
+			client.AddHook(never)
+			n := New(client)
+			requireOK(t, false, do(n.Of(onFirst), on(onFirst)))
+			for _, reply := range together(n.Of(onFirst), on(onFirst+"1"), on(onFirst+"2")) {
+				requireOK(t, false, <-reply)
+			}
+			requireOK(t, false, do(n.Of(onFirst), on(onFirst)))
+			pair := do(NewSlow(client).Of(onFirst), confirmed(onFirst))
+			require.NoError(t, pair.Err)
+			require.Equal(t, &Reply{Value: "OK"}, pair.Then)
+			there := secondMaster
+			if word == "" {
+				there = firstMaster
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			want := strings.Repeat("eval ", 5) + "wait"
+			if word == "ASK" {
+				want = strings.ReplaceAll(want, "eval", "asking eval")
+			}
+			require.Equal(t, want, strings.Join(seen[there], " "))
+			if word != "" {
+				require.Equal(t, strings.ReplaceAll(want, "asking ", ""), strings.Join(seen[firstMaster], " "))
+			}
+			time.Sleep(time.Second) // go-redis may reload its slots in the background
+		})
+	}
 	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClusterClient(&redis.ClusterOptions{
-			Addrs: []string{firstMaster},
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
-				t.Error("it dials")
-				return nil, io.EOF
+		ring := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"a": firstMaster}, HeartbeatFrequency: time.Hour,
+			NewClient: func(o *redis.Options) *redis.Client {
+				server := redis.NewClient(o)
+				server.AddHook(fake(func(commands) error { return nil }).hook(t))
+				return server
 			},
 		})
-		t.Cleanup(func() { _ = client.Close() })
-		client.AddHook(fake(func(commands) error { return nil }).hook(t))
-		n := New(client)
-		requireOK(t, false, do(n, on(onFirst)))
-		require.Same(t, n, n.Of(onFirst))
-		requireOK(t, false, do(n, on(onFirst)))
+		defer ring.Close()
+		ring.AddHook(never)
+		n := New(ring)
+		requireOK(t, false, do(n.Of("k"), on("k")))
+		requireOK(t, false, do(n, on("k")))
+		for _, reply := range together(n.Of("k"), on("k"), on("k")) {
+			requireOK(t, false, <-reply)
+		}
 	})
+}
+
+// TestSickServerOfAWholeIsNotStormed: it gets about as many commands as a lone server that is loading its data,
+// whether go-redis knows the servers already or not. The other servers serve meanwhile.
+func TestSickServerOfAWholeIsNotStormed(t *testing.T) {
+	const loads = 2 * time.Second
+	sent := make(map[string]int)
+	var mu sync.Mutex // guards sent
+	loading := func(name string, also func() bool) fake {
+		begin := time.Now()
+		return func(b commands) error {
+			mu.Lock()
+			defer mu.Unlock()
+			sent[name] += len(b)
+			if time.Since(begin) < loads && also() {
+				return errLoading
+			}
+			return nil
+		}
+	}
+	always := func() bool { return true }
+	storm := func(t *testing.T, n *Node, key string) {
+		var calls []<-chan Reply
+		for range 300 {
+			calls = append(calls, post(n.Of(key), within(on(key), 10*time.Second)))
+		}
+		for _, c := range calls {
+			requireOK(t, false, <-c)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) { storm(t, answered(t, loading("alone", always)), "k") })
+	for name, known := range map[string]bool{"master": true, "new client": false} {
+		synctest.Test(t, func(t *testing.T) {
+			var sick atomic.Bool
+			client := fakeCluster(t, halves, func(addr string) fake {
+				if addr == firstMaster {
+					return loading(name, sick.Load)
+				}
+				return func(commands) error { return nil }
+			})
+			n := New(client)
+			if known {
+				requireOK(t, false, do(n.Of(onFirst), on(onFirst)))
+			}
+			sick.Store(true)
+			storm(t, n, onFirst)
+			begin := time.Now()
+			requireOK(t, false, do(n.Of(onSecond), on(onSecond)))
+			require.Equal(t, begin, time.Now())
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ring := redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"a": firstMaster}, HeartbeatFrequency: time.Hour,
+			NewClient: func(o *redis.Options) *redis.Client {
+				server := redis.NewClient(o)
+				server.AddHook(loading("shard", always).hook(t))
+				return server
+			},
+		})
+		defer ring.Close()
+		storm(t, New(ring), "k")
+	})
+	t.Log(sent)
+	for name, n := range sent {
+		require.Less(t, n, sent["alone"]+100, name)
+	}
 }
 
 // TestFormerMastersAreForgotten: their number is bounded.
