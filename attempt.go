@@ -28,6 +28,8 @@ type attempt struct {
 
 	// Of a line.
 	number uint64          // of the token
+	waits  bool            // a release may hand the key to the token
+	stays  bool            // it was served or given up: the token is used until its release has an answer
 	asked  clock.Instant   // when the newest acquire was sent
 	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
 	place  *place          // nil: it has none
@@ -47,6 +49,7 @@ type place struct {
 // A release gives a token back, once.
 type release struct {
 	params
+	of   *attempt
 	loan loan
 	ctx  context.Context //nolint:containedctx // for its values: the loan, if the release has one of its own
 	asks *attempt        // of the line, whose acquire the release carries; nil: none
@@ -58,6 +61,7 @@ func (b *release) hear(got reply) {
 	if b.asks != nil {
 		b.asks.carried(got)
 	}
+	b.of.engine.forgets(b.of)
 	b.answer.hear(got)
 }
 
@@ -87,6 +91,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 	if a.request.attempts++; a.request.attempts > 1 {
 		start = clock.Now()
 	}
+	a.engine.uses(a)
 	got, late := a.engine.run(ctx, start.Mono, toAcquire, &a.acquire)
 	if late != nil {
 		a.nobodyWaits.Store(true)
@@ -94,19 +99,32 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 			a.answered(got)
 			if mayBeThere(got, got.err) { // the call has returned
 				a.giveBack(a.releasing(context.Background(), clock.MonoNow(), 0))
+			} else {
+				a.engine.forgets(a)
 			}
 		})
 		return nil, false, got.err
 	}
 	a.answered(got)
+	a.engine.refusedBy(got.holder, a.id.names, start.Mono)
 	err = heldBy(a.id.key, got)
 	if err == nil {
 		lock, err = a.begin(ctx, start, got)
 	}
-	if err != nil && mayBeThere(got, err) {
-		a.undo(ctx, err)
+	if err != nil {
+		a.failed(ctx, got, err)
 	}
 	return lock, got.split, err
+}
+
+// failed releases the token of a call that has no lock, if it may be in Redis. err is nil if it was
+// granted.
+func (a *attempt) failed(ctx context.Context, got reply, err error) {
+	if mayBeThere(got, err) {
+		a.undo(ctx, err)
+	} else {
+		a.engine.forgets(a)
+	}
 }
 
 // begin begins the lease of a request that was sent at start, and returns the handle for the
@@ -178,8 +196,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 		}
 		a.acquire.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
-		a.engine.lines.tokens[a.id.token] = a
-		a.place = p
+		a.place, a.waits = p, true
 	}
 	a.acquire.queued, a.acquire.waited = x.Again, x.Age // an earlier send does not refer to them
 }
@@ -187,6 +204,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 // hear handles the outcome of the acquire of a line.
 func (a *attempt) hear(got reply) {
 	w := a.line
+	a.engine.refusedBy(got.holder, a.id.names, a.asked.Mono)
 	m := w.enter(clock.Now())
 	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
 	a.answered(got)
@@ -287,7 +305,7 @@ func (a *attempt) undo(ctx context.Context, err error) {
 // releasing returns a release of the token, which begins now. It uses ctx until its loan is over.
 func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Duration) *release {
 	p := params{identity: &a.id, timeout: a.acquire.timeout, keep: keep, began: now}
-	b := &release{params: p, answer: answer{came: make(chan struct{})}}
+	b := &release{params: p, of: a, answer: answer{came: make(chan struct{})}}
 	b.ctx = b.loan.lend(ctx)
 	return b
 }

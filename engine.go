@@ -49,6 +49,8 @@ type engine struct {
 // live has what changes while a Locker is used. An engine has it behind a pointer, since fmt looks
 // into one that is in an unexported field of a caller's struct, without a lock.
 type live struct {
+	mint     *wire.Mint
+	twin     *engine // of readers and writers: the other side
 	lines    lines
 	yielding recent     // keys that this process leaves to others for a while
 	queued   recent     // keys that a Locker that queues held a short time ago
@@ -66,7 +68,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+string(h.name), "", err)
 	}
-	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{lines: newLines()}}
+	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{mint: wire.NewMint(), lines: newLines()}}
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}
@@ -120,7 +122,7 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 
 // newToken returns a fresh token. A writer's token has a mark.
 func (e *engine) newToken(cfg *config) string {
-	token := wire.NewToken(cfg.owner, cfg.noQueue)
+	token := e.mint.Token(cfg.owner, cfg.noQueue, len(cfg.prefix))
 	if e.writes {
 		return wire.WriterMark + token
 	}
@@ -233,6 +235,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	}
 	a := e.newAttempt(r, nil, token)
 	a.lease.core.Reveal()
+	e.spares(token)
 	start := clock.Now()
 	got, _ := e.run(ctx, start.Mono, toAdopt, &a.acquire)
 	if got.err != nil {

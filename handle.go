@@ -200,6 +200,9 @@ func (h handle) reveal() string {
 		l.weakenLocked()
 		token = l.attempt.id.token
 	})
+	if token != "" {
+		l.attempt.engine.spares(token)
+	}
 	return token
 }
 

@@ -113,6 +113,7 @@ func (l *lease) change(by caller, f func()) error {
 	if why == core.Unlocked {
 		return err
 	}
+	l.attempt.engine.loses(l.attempt)
 	if w := l.attempt.line; w != nil {
 		w.lost(l.attempt)
 	}

@@ -93,6 +93,11 @@ func (w *keyLine) factsLocked(m *moment) {
 
 // finish unlocks the mutex, and does what the Machine wants done.
 func (w *keyLine) finish(m *moment, out []effect) {
+	for i := range out { // a Give can follow the Ask for the next token
+		if x := &out[i]; x.Kind == line.Give || x.Kind == line.Serve {
+			x.Of.waits, x.Of.stays = false, true
+		}
+	}
 	for i := range out {
 		w.noteLocked(m, &out[i])
 	}
@@ -100,7 +105,7 @@ func (w *keyLine) finish(m *moment, out []effect) {
 		w.newest.nobodyWaits.Store(w.machine.Head() == nil)
 	}
 	if w.machine.State() == line.Idle {
-		w.forgetLocked()
+		w.forgetLocked(m)
 	}
 	w.engine.lines.mu.Unlock()
 	for i := range out {
@@ -115,12 +120,10 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 	case line.Ask:
 		w.asksLocked(m, x, x.Token)
 	case line.Give:
-		delete(l.tokens, x.Of.id.token)
 		if x.Next != 0 {
 			w.asksLocked(m, x, x.Next)
 		}
 	case line.Serve:
-		delete(l.tokens, x.Of.id.token)
 		x.Of.ctx = nil // a lock does not keep it
 		switch {
 		case w.machine.Together && x.Pass > 0: // before the first can unlock. Nobody else knows the lease yet
@@ -146,28 +149,32 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 // asksLocked notes which attempt asks, by a number of its token.
 func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
 	if x.Asks = x.Of; x.NewToken {
-		w.newLocked(w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg)))
+		w.newLocked(m, w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg)))
 		x.Asks, w.newest.number = w.newest, number
+		if e := w.engine; e.inbox != nil {
+			e.lines.tokens.used[w.newest.id.token] = w.newest
+		}
 		w.machine.Made(w.newest)
 	}
 	x.Asks.prepareLocked(m, x)
 }
 
-// newLocked notes the newest attempt of the line, or that there is none. No message can be for the
-// one before any more.
-func (w *keyLine) newLocked(a *attempt) {
-	if w.newest != nil {
-		delete(w.engine.lines.tokens, w.newest.id.token)
+// newLocked notes the newest attempt of the line, or that there is none. If the one before was neither
+// served nor given up, nothing is left of it.
+func (w *keyLine) newLocked(m *moment, a *attempt) {
+	if old := w.newest; old != nil && !old.stays {
+		old.waits = false
+		w.engine.lines.tokens.forget(old, m.Now)
 	}
 	w.newest = a
 }
 
 // forgetLocked forgets a line that is idle.
-func (w *keyLine) forgetLocked() {
+func (w *keyLine) forgetLocked(m *moment) {
 	if w.timer != nil {
 		w.timer.Stop()
 	}
-	w.newLocked(nil)
+	w.newLocked(m, nil)
 	if l := &w.engine.lines; l.shared[w.id] == w {
 		delete(l.shared, w.id)
 	}
@@ -232,9 +239,12 @@ func (e *engine) changed() {
 // deliver tells a line that its token was handed the key.
 func (e *engine) deliver(h wire.HandOver) {
 	m := e.enter(clock.Now())
-	a := e.lines.tokens[h.Token]
-	if a == nil { // it was given up, or has the key
+	a := e.lines.tokens.used[h.Token]
+	if a == nil || !a.waits { // it was given up, or has the key
 		e.lines.mu.Unlock()
+		if a == nil {
+			e.handed(h)
+		}
 		return
 	}
 	a.line.factsLocked(&m)

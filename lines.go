@@ -15,7 +15,7 @@ type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
 	shared  map[lineID]*keyLine   // of callers without options of their own
 	waiting map[*keyLine]struct{} // those that use the subscription
-	tokens  map[string]*attempt   // that a release may hand the key to
+	tokens  tokens
 	pulse   line.Pulse
 }
 
@@ -28,7 +28,8 @@ type lineID struct {
 
 func newLines() lines {
 	return lines{
-		shared: make(map[lineID]*keyLine), waiting: make(map[*keyLine]struct{}), tokens: make(map[string]*attempt),
+		shared: make(map[lineID]*keyLine), waiting: make(map[*keyLine]struct{}),
+		tokens: tokens{used: make(map[string]*attempt)},
 	}
 }
 

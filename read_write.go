@@ -77,6 +77,7 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 	if err != nil {
 		return nil, nil, err
 	}
+	readers.twin, writers.twin = writers, readers
 	return readers, writers, nil
 }
 

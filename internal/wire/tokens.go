@@ -2,9 +2,7 @@ package wire
 
 import (
 	"cmp"
-	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -44,32 +42,6 @@ func hostAndPid(host string, pid int) string {
 	}, cmp.Or(host, "?"))
 	host = host[:min(len(host), longestOwner-len(suffix))]
 	return strings.ToValidUTF8(host, "") + suffix
-}
-
-// A fresh token is the owner, a slash and a UUID, or only that UUID without an owner. Readers of the
-// key see the owner, and when the token was made.
-
-// NewToken returns a fresh token. Its UUID has the time in ms, and 74 random bits. That of uuid.NewV7
-// would have fewer, and share a mutex. Written here, the token is one allocation. If polls is set,
-// its Locker does not queue, and the UUID says so: see [Queues].
-func NewToken(owner string, polls bool) string {
-	var id uuid.UUID
-	_, _ = rand.Read(id[:]) // it never fails
-	binary.BigEndian.PutUint64(id[:], uint64(time.Now().UnixMilli())<<16|uint64(binary.BigEndian.Uint16(id[6:])))
-	version := byte(versionQueues)
-	if polls {
-		version = versionPolls
-	}
-	id[6], id[8] = id[6]&0x0f|version<<4, id[8]&0x3f|0x80 // and the variant
-	token := make([]byte, 0, longestOwner+1+idLength)
-	if owner != "" {
-		token = append(append(token, owner...), '/')
-	}
-	token = hex.AppendEncode(token, id[:4])
-	for i := 4; i < 10; i += 2 {
-		token = hex.AppendEncode(append(token, '-'), id[i:i+2])
-	}
-	return string(hex.AppendEncode(append(token, '-'), id[10:]))
 }
 
 // The versions of the UUID of a token. That of a Locker that polls has the form of the other one.

@@ -14,10 +14,11 @@ import (
 func TestTokenSaysWhenItWasMade(t *testing.T) {
 	t.Parallel()
 	seen := make(map[string]bool)
+	mint := NewMint()
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := NewToken(owner, false)
+			token := mint.Token(owner, false, 0)
 			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
 			require.Equal(t, owner, Owner(token))
@@ -26,15 +27,15 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 			seen[id.String()[14:]] = true
 		}
 	}
-	require.Len(t, seen, 3000, "what follows the time is random")
-	for _, token := range []string{NewToken("", false), "api-7/" + NewToken("", false), "~" + NewToken("api-7", false)} {
+	require.Len(t, seen, 3000, "what follows the time differs")
+	for _, token := range []string{mint.Token("", false, 0), "api-7/" + mint.Token("", false, 0), "~" + mint.Token("api-7", false, 0)} {
 		require.True(t, Queues(token), token)
 	}
-	for _, token := range []string{NewToken("api-7", true), "~" + NewToken("", true), uuid.NewString(), "", "somebody"} {
+	for _, token := range []string{mint.Token("api-7", true, 0), "~" + mint.Token("", true, 0), uuid.NewString(), "", "somebody"} {
 		require.False(t, Queues(token), token)
 	}
-	require.WithinDuration(t, time.Now(), MadeAt(NewToken("api-7", true)), time.Minute)
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + NewToken("", false), "x" + NewToken("", false)} {
+	require.WithinDuration(t, time.Now(), MadeAt(mint.Token("api-7", true, 0)), time.Minute)
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + mint.Token("", false, 0), "x" + mint.Token("", false, 0)} {
 		require.Zero(t, MadeAt(token), token)
 	}
 }
@@ -51,7 +52,7 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(NewToken(owner, false)))
+		require.Equal(t, owner, Owner(NewMint().Token(owner, false, 0)))
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }

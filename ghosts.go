@@ -1,0 +1,148 @@
+package redlatch
+
+import (
+	"context"
+	"slices"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/wire"
+)
+
+// A ghost is a token of this Locker that has the key, or is handed it, although nobody here knows it:
+// Redis has returned to older data, in which the token was not released yet, or an earlier send of its
+// acquire was carried out late. The Locker releases it at once. Otherwise others wait until the claim or the
+// lease ends.
+//
+// A Locker knows the tokens that it uses: from before the acquire until the release has an answer, or the
+// lease is lost. Tokens that somebody may still rely on are no ghosts. Those are the ones that others may
+// have, and the lost ones, whose holder may have the grace to stop.
+
+// tokens has what a Locker knows of its tokens. lines.mu guards it. Its size does not grow with what was
+// forgotten.
+type tokens struct {
+	used map[string]*attempt
+
+	spared [256]uint64 // stamps of the newest tokens that somebody may rely on
+	spares int         // how many there were
+	below  uint64      // tokens up to this stamp are spared, too: the array has no room for them
+
+	ended [64]ended // the newest tokens that were released
+	ends  int       // how many there were
+}
+
+// An ended token was released at a time, or before.
+type ended struct {
+	token string
+	at    clock.Mono
+}
+
+// spare notes a token by its stamp.
+func (t *tokens) spare(stamp uint64) {
+	place := &t.spared[t.spares%len(t.spared)]
+	t.below = max(t.below, *place)
+	*place = stamp
+	t.spares++
+}
+
+// spares reports whether somebody may rely on a token with a stamp.
+func (t *tokens) sparesStamp(stamp uint64) bool {
+	return stamp <= t.below || slices.Contains(t.spared[:], stamp)
+}
+
+// forget notes that the token of an attempt is not used any more.
+func (t *tokens) forget(a *attempt, now clock.Mono) {
+	if token := a.id.token; t.used[token] == a {
+		delete(t.used, token)
+		t.ended[t.ends%len(t.ended)] = ended{token, now}
+		t.ends++
+	}
+}
+
+// endedSince reports whether a token was forgotten at a time or later. So a refusal to an acquire that was sent at
+// that time may be older than the release. It does not know all tokens of a busy Locker: their second
+// release does nothing.
+func (t *tokens) endedSince(token string, at clock.Mono) bool {
+	return slices.ContainsFunc(t.ended[:], func(e ended) bool { return e.token == token && e.at >= at })
+}
+
+// uses notes that the token of a call is used from now on.
+func (e *engine) uses(a *attempt) {
+	if e.inbox != nil {
+		e.lines.mu.Lock()
+		e.lines.tokens.used[a.id.token] = a
+		e.lines.mu.Unlock()
+	}
+}
+
+// forgets notes that nothing is left in Redis of an attempt.
+func (e *engine) forgets(a *attempt) {
+	if e.inbox != nil {
+		now := clock.MonoNow()
+		e.lines.mu.Lock()
+		e.lines.tokens.forget(a, now)
+		e.lines.mu.Unlock()
+	}
+}
+
+// spares notes that somebody may rely on a token for as long as it has the key.
+func (e *engine) spares(token string) {
+	if e.inbox == nil {
+		return
+	}
+	if stamp, _, made := e.mint.Made(token); made {
+		e.lines.mu.Lock()
+		e.lines.tokens.spare(stamp)
+		e.lines.mu.Unlock()
+	}
+}
+
+// loses notes that the lease of an attempt was lost.
+func (e *engine) loses(a *attempt) {
+	e.spares(a.id.token) // before it is forgotten
+	e.forgets(a)
+}
+
+// refusedBy releases the holder that a refusal has named, if that is a ghost of this Locker, or of the other side of
+// its pair. The acquire was sent at a time.
+func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
+	if e.inbox == nil || holder == "" {
+		return
+	}
+	for _, side := range [...]*engine{e, e.twin} {
+		if side == nil {
+			continue
+		}
+		if stamp, _, made := side.mint.Made(holder); made {
+			side.releaseGhost(n, holder, stamp, asked)
+		}
+	}
+}
+
+// handed releases the token of a message, if that is a ghost. The token says which part of the key is the prefix, and
+// so where the fences are.
+func (e *engine) handed(h wire.HandOver) {
+	stamp, prefix, made := e.mint.Made(h.Token)
+	if !made || prefix == wire.LongestPrefix || prefix > len(h.Key) {
+		return
+	}
+	n := &names{key: h.Key[prefix:], lock: h.Key, at: e.strategy.wordsOf(h.Key[:prefix], h.Key)}
+	e.releaseGhost(n, h.Token, stamp, clock.MonoNow())
+}
+
+// releaseGhost releases a token of this Locker, unless it is used, spared, or was released since asked. While the
+// release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
+func (e *engine) releaseGhost(n *names, token string, stamp uint64, asked clock.Mono) {
+	ghost := &attempt{engine: e, id: identity{names: n, token: token}}
+	ghost.acquire.timeout = e.cfg.timeout()
+	t := &e.lines.tokens
+	e.lines.mu.Lock()
+	known := t.used[token] != nil || t.sparesStamp(stamp) || t.endedSince(token, asked)
+	if !known {
+		t.used[token] = ghost
+	}
+	e.lines.mu.Unlock()
+	if !known {
+		b := ghost.releasing(context.Background(), clock.MonoNow(), 0)
+		ghost.giveBack(b)
+	}
+}

@@ -1,0 +1,107 @@
+package wire
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// A fresh token is the owner, a slash and a UUID, or only that UUID without an owner. Readers of the
+// key see the owner, and when the token was made.
+
+// A Mint makes the tokens of one Locker, and recognizes them. The UUID of a token has two halves:
+//
+//	stamp  the time in ms, 4 bits of the version, and the time in 1/4096 ms. It grows with every token
+//	proof  62 bits of the stamp encrypted with a secret of the Mint. The length of the prefix of the
+//	       key is added to the last 8 by exclusive or
+//
+// So nobody guesses a token, and no token of another Mint passes for one of this, except once in
+// 2^54.
+type Mint struct {
+	secret cipher.Block
+	last   atomic.Uint64 // the time in 1/4096 ms, of the newest token
+}
+
+// NewMint returns a Mint with a secret of its own.
+func NewMint() *Mint {
+	var key [16]byte
+	_, _ = rand.Read(key[:]) // it never fails
+	secret, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // the key has one of the lengths
+	}
+	return &Mint{secret: secret}
+}
+
+// LongestPrefix is the length of the longest prefix that a token can say. It stands for longer ones,
+// too.
+const LongestPrefix = 255
+
+// blocks has room for what is encrypted, since a cipher keeps no array of its caller on the stack.
+var blocks = sync.Pool{New: func() any { return new(uuid.UUID) }}
+
+// Token returns a fresh token for a key whose prefix has a length. If polls is set, its Locker does not
+// queue, and the UUID says so: see [Queues]. Written here, the token is one allocation.
+func (m *Mint) Token(owner string, polls bool, prefix int) string {
+	version := uint64(versionQueues)
+	if polls {
+		version = versionPolls
+	}
+	now := uint64(time.Now().UnixNano())
+	number := m.next(now/1e6<<12 | now%1e6<<12/1e6)
+	id := m.seal(number>>12<<16 | version<<12 | number&0xfff)
+	id[15] ^= byte(min(prefix, LongestPrefix))
+	token := make([]byte, 0, longestOwner+1+idLength)
+	if owner != "" {
+		token = append(append(token, owner...), '/')
+	}
+	token = hex.AppendEncode(token, id[:4])
+	for i := 4; i < 10; i += 2 {
+		token = hex.AppendEncode(append(token, '-'), id[i:i+2])
+	}
+	return string(hex.AppendEncode(append(token, '-'), id[10:]))
+}
+
+// next returns a number that is larger than all before, and at least now.
+func (m *Mint) next(now uint64) uint64 {
+	for {
+		last := m.last.Load()
+		if number := max(now, last+1); m.last.CompareAndSwap(last, number) {
+			return number
+		}
+	}
+}
+
+// seal returns the UUID of a stamp and its proof, for a prefix of length 0.
+func (m *Mint) seal(stamp uint64) uuid.UUID {
+	id := blocks.Get().(*uuid.UUID)
+	defer blocks.Put(id)
+	clear(id[8:])
+	binary.BigEndian.PutUint64(id[:], stamp)
+	m.secret.Encrypt(id[:], id[:])
+	copy(id[8:], id[:8])
+	id[8] = id[8]&0x3f | 0x80 // the variant
+	binary.BigEndian.PutUint64(id[:], stamp)
+	return *id
+}
+
+// Made reports whether this Mint has made a token. Then stamp is its number, which grows with every
+// token, and prefix the length of the prefix of its key, at most [LongestPrefix].
+func (m *Mint) Made(token string) (stamp uint64, prefix int, made bool) {
+	id, version := idOf(token)
+	if IsKeeper(token) || version != versionQueues && version != versionPolls {
+		return 0, 0, false
+	}
+	stamp = binary.BigEndian.Uint64(id[:])
+	sealed := m.seal(stamp)
+	prefix = int(id[15] ^ sealed[15])
+	sealed[15] = id[15]
+	return stamp>>16<<12 | stamp&0xfff, prefix, sealed == id
+}
