@@ -52,7 +52,7 @@ if nextEntry then
 end
 if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end
 
-local entry, own = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil
+local entry, own, looks = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil, nil
 -- include hand_over.lua
 if not handed then redis.call('DEL', KEYS[1]) end
 local answer = silent and (handed and -1 or -2) or 1

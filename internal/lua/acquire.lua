@@ -19,7 +19,7 @@
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
 
-local latest, own = ARGV[3], ARGV[4]
+local latest, own, looks = ARGV[3], ARGV[4], true
 local time = redis.call('TIME')
 -- include late.lua
 local holder = (own or late) and redis.call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
@@ -35,8 +35,12 @@ if own and (entry and entry ~= own or not free and holder ~= ARGV[1]) then
     local entry, waited, again, try = own, ARGV[5], ARGV[6] == 'again', redis.call
     -- include queue.lua
     added, first = fresh, front
+    if again then first = nil end -- to look at the queue
   end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
+end
+if entry == '!' then
+  -- include roll_call.lua
 end
 -- include hand_over.lua
 
@@ -44,7 +48,14 @@ local new = free and not handed
 if not new and holder ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if not own then return {left, holder} end
-  if first == nil or free then first = redis.call('ZRANGE', KEYS[3], '0', '0')[1] == own end -- if free, others have left
+  if first == nil or free then -- if free, others have left
+    local two = redis.call('ZRANGE', KEYS[3], '0', '1')
+    first = two[two[1] == '!' and 2 or 1] == own
+    if two[1] == '!' then -- see roll_call.lua
+      local score = redis.call('ZSCORE', KEYS[3], own) + 0
+      if score % 1 == 0 then redis.pcall('ZADD', KEYS[3], string.format('%.1f', score + 0.5), own) end
+    end
+  end
   return {left, holder, added, first and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end
 local gone = own and (redis.pcall('ZREM', KEYS[3], own) == 0 or added == 1 or new and not entry)

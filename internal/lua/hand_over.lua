@@ -5,6 +5,7 @@
 --           time, the reply to TIME; nil if it is not known yet, and then set
 --           entry, the first in the queue; nil or false: nothing is handed over
 --           own, the entry before which it stops; nil: none
+--           looks, set if this is no release: it leaves a mark, see roll_call.lua
 -- Changes   entry, to the one where it has stopped
 --           holder, to the token that has the lock
 -- Declares  handed, set if entry has the lock, and has left the queue
@@ -26,6 +27,9 @@ while entry and entry ~= own do
     handed, minted, silent = dash ~= '' or not untold, tick, untold
     if handed then
       holder = token
+      if looks and redis.call('ZRANGE', KEYS[3], '0', '1')[2] then -- others wait
+        redis.pcall('ZADD', KEYS[3], string.format('%.0f', time[1] * 1000000 + time[2] - 9e15), '!')
+      end
       redis.call('ZREM', KEYS[3], entry)
     end
     break

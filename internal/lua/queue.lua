@@ -23,9 +23,9 @@ else
     fresh = try('ZADD', KEYS[3], 'NX', score, entry)
   end
   local tail = fresh == 1 and redis.call('ZRANGE', KEYS[3], '-2', '-1') or {}
-  if tail[2] == entry then front = false end
+  if tail[2] == entry then front = tail[1] == '!' end -- the mark of roll_call.lua
   if tail[2] and tail[2] ~= entry then
-    local last = redis.call('ZRANGE', KEYS[3], '-1', '-1', 'WITHSCORES')[2] + 1 -- a clock may be set back
+    local last = math.floor(redis.call('ZRANGE', KEYS[3], '-1', '-1', 'WITHSCORES')[2] + 1) -- a clock may be set back
     if last > tonumber(micros) then redis.call('ZADD', KEYS[3], string.format('%.0f', math.max(last - waited, 1)), entry) end
   end
   if tail[1] and not tail[2] then front = true end

@@ -21,11 +21,6 @@ for i = 1, #all, 2 do
 end
 local waiters, count
 -- include waiters.lua
-if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see semaphore.lua
-  table.remove(waiters, 1)
-  table.remove(waiters, 1)
-  count = count - 1
-end
 local named, members, kept = {}, {}, token and string.sub(token, 1, 1) == '~'
 for i = 1, #all, 2 do
   if kept or string.sub(all[i], 1, 1) ~= '~' then table.insert(named, i) end

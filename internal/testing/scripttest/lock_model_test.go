@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // scripts has the model of each script.
@@ -37,15 +38,18 @@ func (m *model) acquire(k, a words) any {
 	}
 	var head string
 	var h handedOver
-	added := int64(0)
+	added, placed := int64(0), false
 	if free {
 		_ = attempt(func() { head = m.first(queue) })
 	}
 	if own != "" && (head != "" && head != own || !free && holder != token) {
-		added = m.enqueue(func(f func()) { f() }, queue, own, waited, again)
+		added, placed = m.enqueue(func(f func()) { f() }, queue, own, waited, again)
 	}
 	if free && head != "" {
-		if h = m.handOver(k, own, false); h.to != nil {
+		if m.first(queue) == mark {
+			m.callRoll(queue, own)
+		}
+		if h = m.handOver(k, own, false, true); h.to != nil {
 			holder = h.to.token
 		}
 	}
@@ -54,7 +58,14 @@ func (m *model) acquire(k, a words) any {
 		if own == "" {
 			return []any{m.pttl(lock), holder}
 		}
-		return m.time(m.pttl(lock), holder, added, one(m.first(queue) == own))
+		waiter, marked := m.firstWaiter(queue)
+		if marked && (free || again || !placed) && !m.halved(queue, own) {
+			_ = attempt(func() {
+				m.zadd(queue, m.score(queue, own), own)
+				m.keys[queue].set[own] += 0.5
+			})
+		}
+		return m.time(m.pttl(lock), holder, added, one(waiter == own))
 	}
 	gone := m.withdraw(queue, own) || added == 1 || fresh && head == ""
 	switch {
@@ -98,7 +109,7 @@ func (m *model) release(k, a words) any {
 	}
 	next = m.enqueueNext(queue, next, waited, latest)
 	m.withdraw(queue, leaving)
-	h := m.handOver(k, "", !asked)
+	h := m.handOver(k, "", !asked, false)
 	switch {
 	case h.to == nil:
 		m.del(lock)
@@ -116,8 +127,35 @@ type handedOver struct {
 	silent bool
 }
 
+// mark is the first member of a queue after a look has handed the key over.
+const mark = "!"
+
+// callRoll is roll_call.lua.
+func (m *model) callRoll(queue, own string) {
+	since := m.score(queue, mark) + zero
+	entries := m.members(queue)[1:]
+	for _, entry := range entries[:min(len(entries), 64)] {
+		switch {
+		case m.halved(queue, entry):
+			_ = attempt(func() { m.zadd(queue, m.score(queue, entry), entry) })
+		case m.now-since >= 300_000 && entry != own && m.score(queue, entry) < since:
+			m.zrem(queue, entry)
+		}
+	}
+	m.zrem(queue, mark)
+}
+
+// firstWaiter returns the first entry, and whether a mark comes before it.
+func (m *model) firstWaiter(queue string) (entry string, marked bool) {
+	all := append(m.members(queue), "", "")
+	if all[0] == mark {
+		return all[1], true
+	}
+	return all[0], false
+}
+
 // handOver is hand_over.lua. unproven says that the script has not written yet.
-func (m *model) handOver(k words, own string, unproven bool) (h handedOver) {
+func (m *model) handOver(k words, own string, unproven, looks bool) (h handedOver) {
 	lock, queue := k[0], k[2]
 	text := ""
 	_ = attempt(func() { text = m.first(queue) })
@@ -138,6 +176,9 @@ func (m *model) handOver(k words, own string, unproven bool) (h handedOver) {
 		answer := m.announce(e, tick, lock)
 		if h.silent = answer < 0; answer != -2 {
 			h.to, h.tick = e, tick
+			if looks && len(m.members(queue)) > 1 {
+				_ = attempt(func() { m.zadd(queue, m.now-zero, mark) })
+			}
 			m.zrem(queue, text)
 		}
 		return h
@@ -204,7 +245,10 @@ func (m *model) inspect(k, _ words) any {
 // waiters is waiters.lua.
 func (m *model) waiters(queue string) (waiters []any, count int64) {
 	waiters = []any{}
-	for _, entry := range m.members(queue) {
+	for i, entry := range m.members(queue) {
+		if i == 0 && strings.HasPrefix(entry, mark) {
+			continue
+		}
 		if count++; count <= 100 {
 			waiters = append(waiters, entry, max(m.now-m.score(queue, entry), 0))
 		}
@@ -229,12 +273,14 @@ func (m *model) withdraw(queue, entry string) (gone bool) {
 	return gone
 }
 
-// enqueue is queue.lua.
-func (m *model) enqueue(try func(func()), queue, entry string, waited int64, again bool) (added int64) {
+// enqueue is queue.lua. placed says that the script knows whether the entry is the first.
+func (m *model) enqueue(
+	try func(func()), queue, entry string, waited int64, again bool,
+) (added int64, placed bool) {
 	const memory = 60_000
 	if again && m.score(queue, entry) > 0 {
 		m.pexpire(queue, memory)
-		return 0
+		return 0, false
 	}
 	ours, score := false, max(m.now-waited, 1)
 	add := func() {
@@ -252,14 +298,15 @@ func (m *model) enqueue(try func(func()), queue, entry string, waited int64, aga
 	if added == 1 {
 		all := m.members(queue)
 		last := all[len(all)-1]
-		if alone = len(all) == 1; last != entry && m.score(queue, last) >= m.now {
+		alone = len(all) == 1 || len(all) == 2 && all[0] == mark && last == entry
+		if placed = alone || last == entry; last != entry && m.score(queue, last) >= m.now {
 			m.zadd(queue, max(m.score(queue, last)+1-waited, 1), entry)
 		}
 	}
 	if ours && (alone || m.now%16 == 0) {
 		try(func() { m.pexpire(queue, memory) })
 	}
-	return added
+	return added, placed
 }
 
 // enqueueNext queues the entry that came with a release, unless it came too late. It returns the

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 )
@@ -18,8 +19,8 @@ type model struct {
 
 type value struct {
 	text string
-	set  map[string]int64 // the scores of a sorted set; nil: it is a string
-	left int64            // of the TTL, in ms; 0: it has none
+	set  map[string]float64 // the scores of a sorted set; nil: it is a string
+	left int64              // of the TTL, in ms; 0: it has none
 }
 
 // A failure is the kind of an error.
@@ -186,11 +187,11 @@ func (m *model) zadd(key string, score int64, member string) int64 {
 	m.call("zadd")
 	v := m.typed(key, true)
 	if v == nil {
-		v = &value{set: make(map[string]int64)}
+		v = &value{set: make(map[string]float64)}
 		m.keys[key] = v
 	}
 	_, known := v.set[member]
-	v.set[member] = score
+	v.set[member] = float64(score)
 	return one(!known)
 }
 
@@ -206,7 +207,7 @@ func (m *model) zrem(key, member string) (removed bool) {
 
 func (m *model) zremUpTo(key string, score int64) {
 	m.call("zremrangebyscore")
-	maps.DeleteFunc(m.keys[key].set, func(_ string, s int64) bool { return s <= score })
+	maps.DeleteFunc(m.keys[key].set, func(_ string, s float64) bool { return s <= float64(score) })
 	m.dropEmpty(key)
 }
 
@@ -216,12 +217,17 @@ func (m *model) dropEmpty(key string) {
 	}
 }
 
-// score returns 0 if there is no such member.
+// score returns 0 if there is no such member. It leaves a half out.
 func (m *model) score(key, member string) int64 {
 	if v := m.typed(key, true); v != nil {
-		return v.set[member]
+		return int64(math.Floor(v.set[member]))
 	}
 	return 0
+}
+
+// halved reports whether a score has a half.
+func (m *model) halved(key, member string) bool {
+	return m.typed(key, true).set[member] != float64(m.score(key, member))
 }
 
 // members returns the members of a sorted set in their order.
@@ -287,7 +293,7 @@ func (v *value) line(key string, pttl int64) string {
 	}
 	line := fmt.Sprintf("%s, PTTL %d:", key, pttl)
 	for _, member := range v.members() {
-		line += fmt.Sprintf(" %q=%d", member, v.set[member])
+		line += fmt.Sprintf(" %q=%s", member, strconv.FormatFloat(v.set[member], 'f', -1, 64))
 	}
 	return line + "\n"
 }

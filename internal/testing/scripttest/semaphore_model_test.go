@@ -25,7 +25,8 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	}
 	fresh, queued, blocked := int64(0), false, false
 	enqueue := func() {
-		fresh, queued = m.enqueue(func(f func()) { f() }, queue, entry, waited, again), true
+		fresh, _ = m.enqueue(func(f func()) { f() }, queue, entry, waited, again)
+		queued = true
 	}
 	if head, _ := m.head(queue); !had && !beside && fits() && head != "" {
 		if entry != "" {
@@ -152,9 +153,6 @@ func (m *model) semaphoreInspect(k, _ words) any {
 		}
 	}
 	waiters, count := m.waiters(k[1])
-	if head := m.first(k[1]); strings.HasPrefix(head, "!") {
-		waiters, count = waiters[2:], count-1
-	}
 	reply[1], reply[3], reply[4], reply[5] = waiters, count, holders, members
 	return reply
 }

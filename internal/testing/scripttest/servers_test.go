@@ -246,9 +246,9 @@ func (s *backend) after(t *testing.T) (state string, messages []string) {
 			v := &value{text: text.Val()}
 			for _, z := range set.Val() {
 				if v.set == nil {
-					v.set = make(map[string]int64)
+					v.set = make(map[string]float64)
 				}
-				v.set[z.Member.(string)] = int64(z.Score)
+				v.set[z.Member.(string)] = z.Score
 			}
 			pttl := int64(left.Val()) // -2: there is no key, -1: it has no TTL
 			if pttl > 0 {

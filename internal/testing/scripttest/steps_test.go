@@ -23,13 +23,14 @@ func (s step) String() string {
 	return fmt.Sprintf("after %d ms %+d µs, %q, %d keys %s", s.after, s.jump, []string(s.words), s.keys, s.fault)
 }
 
-// Words that begin with one of these are numbers that depend on TIME: µs, seconds, ticks and votes,
-// plus what follows.
+// Words that begin with one of these are numbers that depend on TIME: µs, seconds, ticks, votes and
+// scores of a mark, plus what follows.
 const (
 	atMicros  = "micros:"
 	atSeconds = "seconds:"
 	atTicks   = "ticks:"
 	atVote    = "vote:"
+	atMark    = "mark:"
 )
 
 // These in a word stand for a token that holds the lock, or the last of several, or any if nobody
@@ -47,7 +48,7 @@ func (m *model) holders() (first, last string) {
 	} else if v := m.keys["k"]; v != nil {
 		first = v.text
 		for _, member := range v.members() {
-			if v.set[member] > m.now {
+			if v.set[member] > float64(m.now) {
 				first, last = cmp.Or(first, member), member
 			}
 		}
@@ -64,7 +65,7 @@ func (s step) at(m *model) words {
 	tokens := strings.NewReplacer(theHolder, first, theLast, last, theHead, cmp.Or(head, "none"))
 	for i, word := range all {
 		all[i] = tokens.Replace(word)
-		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote()} {
+		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote(), atMark: m.now - zero} {
 			if sign, plus, ok := strings.Cut(word, form); ok {
 				plus, fraction, _ := strings.Cut(plus, "/")
 				n, _ := strconv.ParseInt(plus, 10, 64)
@@ -112,9 +113,14 @@ func (m *model) command(w words) {
 	case "del":
 		m.del(w[1])
 	case "zadd":
-		_ = attempt(func() { m.zadd(w[1], w.number(2), w[3]) })
+		_ = attempt(func() {
+			score, half := strings.CutSuffix(w[2], ".5")
+			if m.zadd(w[1], words{score}.number(0), w[3]); half {
+				m.keys[w[1]].set[w[3]] += 0.5
+			}
+		})
 	case retype:
-		m.keys[w[1]] = &value{set: map[string]int64{"a": 1}}
+		m.keys[w[1]] = &value{set: map[string]float64{"a": 1}}
 	}
 }
 
