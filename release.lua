@@ -18,6 +18,8 @@
 -- of them has no dash. If it has queued an entry, it returns {that number, seconds, µs of TIME}, and if that entry was handed
 -- the lock, also the tick of the fence. If the key is to be kept, and ARGV[5] has passed and has no minus sign, it returns
 -- {"late", seconds, µs of TIME}.
+-- If it has removed 64 entries of processes that do not listen, and there are more, it returns {"more", what it would return
+-- otherwise}: the token has the lock yet, for a second at most, and a release by the token alone goes on.
 
 local leaving, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = redis.call('GET', KEYS[1])
@@ -54,7 +56,9 @@ if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end
 
 local entry, own, looks = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil, nil
 -- include hand_over.lua
-if not handed then redis.call('DEL', KEYS[1]) end
+local more = skipped == 64 and entry
+if more then redis.call('PEXPIRE', KEYS[1], '1000') end -- if the next release does not come, a look goes on
+if not handed and not more then redis.call('DEL', KEYS[1]) end
 local answer = silent and (handed and -1 or -2) or 1
-if not nextEntry then return answer end
-return {answer, tonumber(time[1]), tonumber(time[2]), handed and entry == nextEntry and minted or nil}
+local reply = nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), handed and entry == nextEntry and minted or nil} or answer
+return more and {'more', reply} or reply

@@ -163,9 +163,6 @@ func readInspect(r node.Reply) reply {
 	left := n[0]
 	holding, kept := readMembers(members)
 	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1]), Holding: holding}
-	if 0 < len(holding) && len(holding) < mostHolding { // these are all. Others are kept
-		st.Holders = len(holding)
-	}
 	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, Token(token), clock.Milliseconds(left)
 		if left < 0 {

@@ -33,7 +33,7 @@ import (
 //
 // [Status] and [HeldError] name the holder whose lease ends first, and [Status.Holding] all of them. A
 // key is either a lock or a semaphore: other strategies fail on it with WRONGTYPE. A sorted set
-// whose lowest score is no time since 1998 is not a semaphore either.
+// whose lowest score is no time from 1998 to 2223 is not a semaphore either.
 //
 // client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker.
 // [WithoutQueue] is refused. The error is [ErrInvalid] for a nil client, a limit below 1 or

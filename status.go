@@ -69,10 +69,7 @@ type Status struct {
 	Holding []Holder
 }
 
-const (
-	longestQueue = 100 // of Status.Queue
-	mostHolding  = 100 // of Status.Holding
-)
+const longestQueue = 100 // of Status.Queue
 
 // A Holder holds a permit of a semaphore, or of a read-write lock. The readers of a process that
 // share a permit are one.

@@ -158,7 +158,9 @@ type reply struct {
 	split    bool // refused though no answer shows an owner: several have attempted at once
 	newEntry bool // the entry was not in the queue: if it should have been, it has lost its turn
 
-	contended bool // of release: others asked for the lock meanwhile and were not handed it
+	// Of release.
+	contended bool // others asked for the lock meanwhile and were not handed it
+	more      bool // the script has done its most, and others wait: a release by the token alone goes on
 
 	seen *inspection // of inspect; nil: the nodes of a quorum agree on no holder
 }
@@ -235,10 +237,20 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		if p.confirms() && got.err == nil {
 			got.err = p.cfg.confirmed(in.Then)
 		}
+		if got.more {
+			s.goOn(p)
+		}
 		to.hear(got)
 	}
 	//nolint:contextcheck // of the ctx, a node uses only the values
 	s.nodeFor(p).Post(ctx, c)
+}
+
+// goOn hands on what a release has left to others that wait. Nobody waits for that.
+func (s *single) goOn(p *params) {
+	id := identity{names: p.names, token: p.token}
+	rest := params{identity: &id, timeout: p.timeout, began: clock.MonoNow()}
+	s.do(context.Background(), toRelease, &rest, &answer{came: make(chan struct{})})
 }
 
 // confirmed returns an error if too few replicas have confirmed a grant.

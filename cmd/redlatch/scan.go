@@ -204,7 +204,10 @@ var (
 	companionOf = regexp.MustCompile(`(?s)^\{.+\}:(owner|stamp|queue|permits|fence|wanted):(.*)$`)
 )
 
-const leastScore = 9e14 // of a permit: the end of its lease, in µs
+const (
+	leastScore = 9e14 // of a permit: the end of its lease, in µs
+	zeroOfKept = 9e15 // less this, if the permit is kept after its release
+)
 
 // likelyKeys looks at the keys in ARGV, from the second on. It returns those that may be locks: the
 // number of the key and its value, or its first member and the score of that, or an error and two
@@ -232,6 +235,9 @@ return likely`
 func isPermit(token string, score any) bool {
 	text, _ := score.(string)
 	ends, err := strconv.ParseFloat(text, 64)
+	if ends < 0 {
+		ends += zeroOfKept
+	}
 	return err == nil && ends >= leastScore && wire.IsValue(token)
 }
 

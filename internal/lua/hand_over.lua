@@ -1,5 +1,5 @@
 -- Hands the lock to the first entry in the queue whose process listens, for the claim in it, and sends a message.
--- Entries before it leave the queue. A script includes this text where the lock is free, or about to be.
+-- Entries before it leave the queue, at most 64. A script includes this text where the lock is free, or about to be.
 --
 -- Reads     KEYS, as in acquire.lua
 --           time, the reply to TIME; nil if it is not known yet, and then set
@@ -10,13 +10,14 @@
 --           holder, to the token that has the lock
 -- Declares  handed, set if entry has the lock, and has left the queue
 --           minted, the tick of its fence
+--           skipped, how many entries have left before it
 --           silent, set if PUBLISH is refused. An entry without a dash has no lock then, although the key holds its
 --           token: nobody would look soon
 --
 -- If the fence register fails, nobody gets the lock. The next acquire reports that.
 
-local handed, minted, silent
-while entry and entry ~= own do
+local handed, minted, silent, skipped = nil, nil, nil, 0
+while entry and entry ~= own and skipped < 64 do
   -- include listens.lua
   if listens then
     if not time then redis.pcall('ZREM', KEYS[3], '~') end -- behind a write, a full Redis accepts the others
@@ -35,5 +36,6 @@ while entry and entry ~= own do
     break
   end
   redis.call('ZREM', KEYS[3], entry)
+  skipped = skipped + 1
   entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
 end

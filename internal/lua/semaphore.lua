@@ -1,12 +1,17 @@
 -- The common part of the scripts of a semaphore and of a read-write lock, which is a semaphore with writers: tokens that begin with
 -- '!'. Such a token holds the key alone. Each script begins with this text. Times are µs of the clock of Redis.
 --
--- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases
+-- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases. A value that keeps others out after a
+--         release, a tilde and the token, is scored by the end of that time, less zero. So these come first
 -- KEYS[2] the fence register, one for all locks
 -- KEYS[3] the queue, with entries and scores as in acquire.lua. A colon and the limit of its callers follow the claim of an entry
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local zero = 9e15
+
+-- A script does at most this of anything, so that it is short, however many wait or hold a permit. A grant counts twice.
+local most = 64
 
 -- prove fails where the script could not write, and changes nothing. Behind it, a full Redis accepts the other writes.
 local function prove() redis.call('ZREM', KEYS[1], '~') end
@@ -15,7 +20,7 @@ local function prove() redis.call('ZREM', KEYS[1], '~') end
 -- come. A key of another type counts as an empty queue.
 --
 -- That instant is the score of a mark, less zero. The mark is '!' and the entry. It comes before all entries, and goes with its own.
-local mark, zero = nil, 9e15
+local mark
 local function first()
   local two = redis.pcall('ZRANGE', KEYS[3], '0', '1', 'WITHSCORES')
   mark = two[1] and string.sub(two[1], 1, 1) == '!' and two[1]
@@ -32,15 +37,20 @@ end
 -- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.
 local leaving
 
--- What is known of the permits: the scores that were read or written, and 0 for a token without a permit; whether look has found
+-- What is known of the permits: the ends that were read or written, and 0 for a token without a permit; whether look has found
 -- none at all; and the TTL of the set, or nil.
-local scores, none, lasts = {}, false, nil
+local ends, none, lasts = {}, false, nil
+
+-- endOf returns the time that a score stands for.
+local function endOf(score)
+  return score < 0 and score + zero or score
+end
 
 -- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
 local function leaseEnd(token)
   if token == leaving then return nil end
-  scores[token] = scores[token] or not none and tonumber(redis.call('ZSCORE', KEYS[1], token)) or 0
-  return scores[token] > now and scores[token] or nil
+  ends[token] = ends[token] or endOf(not none and tonumber(redis.call('ZSCORE', KEYS[1], token)) or 0)
+  return ends[token] > now and ends[token] or nil
 end
 
 -- exclusive reports whether a token is that of a writer, or keeps others out after it.
@@ -50,31 +60,67 @@ local function exclusive(token) return string.find(token, '^~?!') end
 local held = 0
 local function fits(token, limit) return held < (exclusive(token) and 1 or limit) end
 
+-- The scores of leases that have not ended, and of those that keep others out.
+local leases, keeps = {string.format('(%.0f', now), '+inf'}, {string.format('(%.0f', now - zero), '(0'}
+local function count(from, to) return redis.call('ZCOUNT', KEYS[1], from, to) end
+local function firstOf(range)
+  return redis.call('ZRANGEBYSCORE', KEYS[1], range[1], range[2], 'WITHSCORES', 'LIMIT', '0', '1')
+end
+
 -- look counts the holders. It returns an error if the key is no semaphore.
-local ended = false -- set if there are permits that have expired
+local kept, ended = false, false -- whether there may be values that keep others out, and permits that have ended
 local function look()
   local oldest = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
-  local token, ends = oldest[1], tonumber(oldest[2] or now)
-  if ends < 9e14 then -- no time since 1998
+  local token, score = oldest[1], tonumber(oldest[2] or now)
+  if endOf(score) < 9e14 or endOf(score) > 8e15 then -- no time from 1998 to 2223
     return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
   end
   if not token then
     none, lasts = true, -2
     return nil
   end
-  scores[token] = ends
-  held = redis.call('ZCARD', KEYS[1])
-  ended = ends <= now
-  if ended then
-    local gone = #redis.call('ZRANGEBYSCORE', KEYS[1], '0', string.format('%.0f', now))
-    held, token = held - gone, redis.call('ZRANGE', KEYS[1], gone, gone)[1]
+  ends[token] = endOf(score)
+  local all = redis.call('ZCARD', KEYS[1])
+  held = all
+  if score <= now then
+    kept = score < 0
+    local holders = count(leases[1], leases[2])
+    held = holders + (kept and count(keeps[1], keeps[2]) or 0)
+    ended = held < all
+    token = held > 0 and firstOf(holders > 0 and leases or keeps)[1]
   end
   if token and exclusive(token) then held = math.huge end -- it is the only one
 end
 
--- purge removes permits that have expired. Permits are removed when new ones have been written: without any the key is gone, and
+-- purge removes permits that have ended. Permits are removed when new ones have been written: without any the key is gone, and
 -- while its slot of a Cluster moves, a key that is gone is on the other server.
-local function purge() redis.call('ZREMRANGEBYSCORE', KEYS[1], '0', string.format('%.0f', now)) end
+local function purge()
+  local gone = kept and count('-inf', string.format('%.0f', now - zero)) or 0
+  if gone > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, math.min(gone, most) - 1) end
+  local from = kept and count('-inf', '(0') or 0
+  gone = count('0', string.format('%.0f', now))
+  if gone > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], from, from + math.min(gone, most) - 1) end
+end
+
+-- named returns the token that a refusal names, which holds a permit if anybody does, and when the first permit ends. If last is set,
+-- it returns the one that ends last, and that time. Nothing is returned without permits: miniredis expires keys while a script runs.
+local function named(last)
+  local found = {}
+  if not kept or count(leases[1], leases[2]) > 0 then
+    found = last and redis.call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES') or firstOf(leases)
+  end
+  if not kept then return found[1], found[2] end
+  local token, at = found[1], found[1] and tonumber(found[2])
+  if last then
+    local place = count('-inf', '(0') - 1
+    found = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
+  else
+    found = firstOf(keeps)
+  end
+  local other = found[1] and endOf(tonumber(found[2]))
+  if other and (not at or (last and other > at or not last and other < at)) then at = other end
+  return token or found[1], at
+end
 
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
@@ -82,11 +128,12 @@ local function mint()
   return tick, failed
 end
 
--- hold lets the token hold a permit for ttl ms from now on, and never shortens that. The set outlives the longest lease.
-local function hold(token, ttl)
-  local ends = math.max(now + ttl * 1000, leaseEnd(token) or 0)
-  redis.call('ZADD', KEYS[1], string.format('%.0f', ends), token)
-  scores[token] = ends
+-- hold lets the token hold a permit for ttl ms from now on, and never shortens that. The set outlives the longest lease. less is zero
+-- for a value that keeps others out.
+local function hold(token, ttl, less)
+  local at = math.max(now + ttl * 1000, leaseEnd(token) or 0)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', at - (less or 0)), token)
+  ends[token] = at
   if token == leaving then leaving = nil end
   lasts = lasts or redis.call('PTTL', KEYS[1])
   if lasts <= ttl then
@@ -97,16 +144,17 @@ end
 
 -- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
 -- before the entry mine, and before the first that does not fit, which nobody overtakes: it returns that one. Otherwise the first
--- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, and if the
--- entry told is granted a permit, the tick of its fence.
+-- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, if the
+-- entry told is granted a permit, the tick of its fence, and whether it has done its most.
 local function handOn(mine, told)
-  local entry, ends = first()
-  local answer, own = 1, nil
+  local entry, till = first()
+  local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
+    if done >= most then return nil, answer, own, true end
     -- include listens.lua
     local had = listens and leaseEnd(token)
     local may = had or listens and fits(token, tonumber(limit) or 1)
-    if listens and not may and (not ends or ends > now) then return entry, answer, own end
+    if listens and not may and (not till or till > now) then return entry, answer, own end
     if may then
       local tick, failed = mint()
       if failed then break end -- the next acquire reports it
@@ -116,15 +164,16 @@ local function handOn(mine, told)
       if untold and dash == '' then -- nobody would look soon
         if not had then
           redis.call('ZREM', KEYS[1], token)
-          scores[token], lasts = 0, nil -- the set may be gone
+          ends[token], lasts = 0, nil -- the set may be gone
         end
         break
       end
       if not had then held = exclusive(token) and math.huge or held + 1 end
       if entry == told then own = tick end
     end
+    done = done + (may and 2 or 1)
     redis.call('ZREM', KEYS[3], entry, '!' .. entry)
-    entry, ends = first()
+    entry, till = first()
   end
   return nil, answer, own
 end

@@ -2,8 +2,8 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is empty, the token gets a permit beside that of ARGV[6], a reader, whoever
--- waits. If that has no permit, the reply is 0.
+-- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
+-- empty, the token gets a permit beside that of ARGV[6], a reader, whoever waits. If that has no permit, the reply is 0.
 
 -- include semaphore.lua
 local token, limit, latest, entry = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -11,11 +11,11 @@ if entry == '' then prove() end
 local wrong = look()
 if wrong then return wrong end
 local had = leaseEnd(token)
+-- include late.lua
+if late and not had then return late end
 local beside = entry == '' and not had
 if beside and not leaseEnd(ARGV[6]) then return 0 end
 entry = entry ~= '' and entry
--- include late.lua
-if late and not had and (entry or fits(token, limit)) then return late end
 
 -- enqueue returns 1 if the entry is new, else 0.
 local function enqueue()
@@ -32,19 +32,9 @@ if not had and not beside and fits(token, limit) and first() then
 end
 
 if not had and (blocked or not fits(token, limit)) then
-  if ended then purge() end -- which leaves the permits of the holders
-  local place = exclusive(token) and -1 or 0
-  local found = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
-  local holder, ends = found[1], found[2]
-  local left = ends and math.ceil((ends - now) / 1000) or 0 -- miniredis expires keys while a script runs
-  if holder and string.sub(holder, 1, 1) == '~' then -- if anybody holds a permit, the holder is one of them
-    for _, other in ipairs(redis.call('ZRANGE', KEYS[1], '0', '-1')) do
-      if string.sub(other, 1, 1) ~= '~' then
-        holder = other
-        if place == 0 then break end
-      end
-    end
-  end
+  if ended then purge() end
+  local holder, ends = named(exclusive(token))
+  local left = ends and math.ceil((ends - now) / 1000) or 0
   if entry then
     fresh = fresh or enqueue()
   else

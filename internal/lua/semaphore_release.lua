@@ -1,7 +1,8 @@
 -- Releases the permit of a token, if it holds one, and grants permits to the longest waiters. It also grants them if it takes an
 -- entry out of the queue, which may have kept others back.
 --
--- ARGV are those of release.lua. It replies as that does.
+-- ARGV are those of release.lua. It replies as that does. The rest of the waiters gets what is free with the next release of the
+-- token, which it holds no more, or with a look.
 
 -- include semaphore.lua
 prove()
@@ -20,19 +21,21 @@ end
 local left = own == '' and 0 or redis.pcall('ZREM', KEYS[3], own, '!' .. own) -- after the next entry, so that the queue stays
 if wrong then return 0 end
 if not released then
-  if left ~= 0 then handOn() end -- of a key of another type, nothing
-  return keep and leaseEnd('~' .. token) and 3 or 0
+  local answer = keep and leaseEnd('~' .. token) and 3 or 0
+  local more = (left ~= 0 or not ARGV[2]) and select(4, handOn()) -- of a key of another type, nothing
+  return more and {'more', answer} or answer
 end
 if keep then
   -- include keep.lua
 end
 if keep then
-  hold('~' .. token, tonumber(keep))
+  hold('~' .. token, tonumber(keep), zero)
   redis.call('ZREM', KEYS[1], token)
   return 1
 end
 leaving, held = token, exclusive(token) and 0 or held - 1
-local _, answer, tick = handOn(nil, nextEntry)
+local _, answer, tick, more = handOn(nil, nextEntry)
 if ended then purge() end
 if leaving then redis.call('ZREM', KEYS[1], token) end
-return nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer
+local reply = nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer
+return more and {'more', reply} or reply

@@ -45,7 +45,7 @@ func (s *Server) Say(a Answer) (heal func()) {
 
 var (
 	writes = []string{
-		"SET", "SETNX", "GETSET", "DEL", "PEXPIRE", "INCR", "INCRBY", "ZADD", "ZREM", "ZREMRANGEBYSCORE", "ZPOPMIN",
+		"SET", "SETNX", "GETSET", "DEL", "PEXPIRE", "INCR", "INCRBY", "ZADD", "ZREM", "ZREMRANGEBYRANK", "ZPOPMIN",
 	}
 	growth = []string{"SET", "SETNX", "GETSET", "INCR", "INCRBY", "ZADD"}
 )

@@ -173,7 +173,7 @@ func (s *Server) Keys() (keys []Key) {
 }
 
 // Holders returns the tokens that hold a key: its value, or the members of a sorted set whose time
-// has not passed.
+// has not passed. The scores of those that are kept after their release are 9e15 less.
 func (s *Server) Holders(key string) (tokens []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,6 +183,9 @@ func (s *Server) Holders(key string) (tokens []string) {
 	}
 	scores, _ := s.redis.SortedSet(key) // it is there
 	for member, score := range scores {
+		if score < 0 {
+			score += 9e15
+		}
 		if score > float64(s.clock.now().UnixMicro()) {
 			tokens = append(tokens, member)
 		}

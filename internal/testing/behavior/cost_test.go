@@ -159,7 +159,7 @@ func commands(t *testing.T, client *redis.Client, f func()) (least int) {
 			name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
 			switch calls, _, _ := strings.Cut(rest, ","); name {
 			case "incr", "get", "set", "del", "pttl", "pexpire", "zadd", "zrange", "zrangebyscore", "zrem",
-				"zremrangebyscore", "zcard", "zscore", "time", "publish", "pubsub|numsub", "pubsub":
+				"zremrangebyrank", "zcard", "zcount", "zscore", "time", "publish", "pubsub|numsub", "pubsub":
 				one, err := strconv.Atoi(calls)
 				require.NoError(t, err)
 				n += one
@@ -248,5 +248,34 @@ func TestWaitingIsCheap(t *testing.T) {
 		cancel()
 		wg.Wait()
 		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestRefusalTellsTheTime: so the source of a script is not sent again, also by a process that has
+// never been granted a lock.
+func TestRefusalTellsTheTime(t *testing.T) {
+	onRedis(t, withReaders(), func(t *testing.T, w *world) {
+		const calls = 200
+		other := w.locker(t, longTTL)
+		if w.name == "Read" {
+			_, other = locktest.ReadWrite(t, w.Client(t), longTTL)
+		}
+		held := mustLock(t, other, "k")
+		figure := func(section, name string) (n int) {
+			_, rest, _ := strings.Cut(w.Direct.Info(t.Context(), section).Val(), "\n"+name)
+			_, _ = fmt.Sscan(rest, &n)
+			return n
+		}
+		l := w.locker(t)
+		sources, bytes := figure("commandstats", "cmdstat_eval:calls="), figure("stats", "total_net_input_bytes:")
+		for range calls {
+			_, err := l.TryLock(t.Context(), "k")
+			requireOnly(t, err, redlatch.ErrNotAcquired)
+		}
+		sent := figure("stats", "total_net_input_bytes:") - bytes
+		require.LessOrEqual(t, figure("commandstats", "cmdstat_eval:calls=")-sources, 2)
+		require.Positive(t, sent)
+		require.LessOrEqual(t, sent/calls, 400, "bytes a call")
+		require.NoError(t, held.Unlock(t.Context()))
 	})
 }

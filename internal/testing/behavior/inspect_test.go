@@ -134,7 +134,10 @@ func TestInspectNamesTheHolders(t *testing.T) {
 		require.Equal(t, "third", st.Owner, "its lease ends first")
 		require.NoError(t, granted(l.Adopt(t.Context(), "k", st.Holding[1].Token, redlatch.WithoutRenewal())).Unlock(t.Context()))
 		requireHolding(t, inspected(t, l), locks[0], locks[2])
-		require.NoError(t, locks[2].Unlock(t.Context()))
+		require.NoError(t, locks[2].UnlockAfter(t.Context(), time.Second))
+		st = inspected(t, l)
+		requireHolding(t, st, locks[0])
+		require.Equal(t, 1, st.Holders)
 		for range 120 {
 			mustLock(t, l, "k")
 		}

@@ -49,11 +49,13 @@ var definitions = map[string]string{
 
 	"INSPECT":   "inspect.lua k {|queue} :",
 	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
-	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500:USUAL+there+last}|2*del queue}",
+	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500:USUAL+there+last}|2*CROWD|2*del queue}",
 	"MARKDATA":  "{2*zadd queue mark:{-299000|-301000|-5000000} !|zadd queue micros:{-6000000|-1000}/.5 NEXT}",
+	"CROWD":     "crowd queue 8 {3*no+entry|500:200+away+x|3*500:200+there+x}",
 	"REGISTERDATA": `{retype fence|set fence {2*x|9223372036854775807}|set fence {140737488355326|140737488355327|9007199254740993}|
 		2*set fence ticks:{2*-2502|-2501|0|5}|3*del fence}`,
-	"PERMITDATA": "{set k a|retype k|zadd k micros:0 {a|!d}|zadd k micros:5000 {~b|somebody}|2*del k}",
+	"PERMITDATA": `{set k a|retype k|zadd k micros:0 {a|!d}|zadd k micros:5000 somebody|zadd k kept:{5000|-5} {~b|~!d}|
+		crowd k {micros:-5|kept:-5|kept:900000} ~x|2*del k}`,
 	"COUNTERDATA": `{2*retype counter|2*set counter x|set counter {140737488355327|140737488355326}|set counter vote:{0|-1|1}|
 		2*del {2*counter|wanted}}`,
 	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1}|set k {seconds:3/.75|9000000000000000000}|
@@ -129,7 +131,12 @@ var (
 func (c choices) step(text string) (s step) {
 	var out strings.Builder
 	c.fill(&out, text, c.tokens[c.IntN(len(c.tokens))])
-	s.words = strings.Fields(out.String())
+	return parsed(out.String())
+}
+
+// parsed returns the step of a text without choices.
+func parsed(text string) (s step) {
+	s.words = strings.Fields(text)
 	if colon := slices.Index(s.words, ":"); colon > 0 {
 		s.keys, s.words = colon-1, slices.Delete(s.words, colon, colon+1)
 	}

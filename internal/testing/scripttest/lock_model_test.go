@@ -111,6 +111,9 @@ func (m *model) release(k, a words) any {
 	m.withdraw(queue, leaving)
 	h := m.handOver(k, "", !asked, false)
 	switch {
+	case h.more:
+		m.pexpire(lock, 1000)
+		return []any{"more", m.handedOn(next, 1, 0)}
 	case h.to == nil:
 		m.del(lock)
 		return m.handedOn(next, 1-3*one(h.silent), 0)
@@ -125,6 +128,7 @@ type handedOver struct {
 	to     *entry // nil: nobody
 	tick   int64
 	silent bool
+	more   bool
 }
 
 // mark is the first member of a queue after a look has handed the key over.
@@ -159,10 +163,14 @@ func (m *model) handOver(k words, own string, unproven, looks bool) (h handedOve
 	lock, queue := k[0], k[2]
 	text := ""
 	_ = attempt(func() { text = m.first(queue) })
-	for ; text != "" && text != own; text = m.first(queue) {
+	for skipped := 0; text != "" && text != own; text = m.first(queue) {
+		if h.more = skipped == most; h.more {
+			return h
+		}
 		e := m.listener(text)
 		if e == nil {
 			m.zrem(queue, text)
+			skipped++
 			continue
 		}
 		if unproven {

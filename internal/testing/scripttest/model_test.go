@@ -65,7 +65,7 @@ type faults struct {
 
 var (
 	grows   = []string{"set", "setnx", "getset", "incr", "incrby", "zadd"} // a full Redis refuses these
-	shrinks = []string{"del", "pexpire", "zrem", "zremrangebyscore"}
+	shrinks = []string{"del", "pexpire", "zrem", "zremrangebyrank"}
 )
 
 // refuses returns why a script must not call a command now, or "".
@@ -203,12 +203,6 @@ func (m *model) zrem(key, member string) (removed bool) {
 		m.dropEmpty(key)
 	}
 	return removed
-}
-
-func (m *model) zremUpTo(key string, score int64) {
-	m.call("zremrangebyscore")
-	maps.DeleteFunc(m.keys[key].set, func(_ string, s float64) bool { return s <= float64(score) })
-	m.dropEmpty(key)
 }
 
 func (m *model) dropEmpty(key string) {

@@ -1,6 +1,7 @@
 package scripttest
 
 import (
+	"cmp"
 	"strings"
 )
 
@@ -17,11 +18,11 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	}
 	had := m.leaseEnd(permits, token) > 0
 	fits := func() bool { return held < limitOf(token, limit) }
+	if m.now > latest && !had {
+		return m.time("late")
+	}
 	if beside && !had && m.leaseEnd(permits, a.at(5)) == 0 {
 		return int64(0)
-	}
-	if m.now > latest && !had && (entry != "" || fits()) {
-		return m.time("late")
 	}
 	fresh, queued, blocked := int64(0), false, false
 	enqueue := func() {
@@ -32,18 +33,16 @@ func (m *model) semaphoreAcquire(k, a words) any {
 		if entry != "" {
 			enqueue()
 		}
-		held, blocked, _, _ = m.handOn(k, held, entry, "")
+		h := m.handOn(k, held, entry, "")
+		held, blocked = h.held, h.blocked
 		had = m.leaseEnd(permits, token) > 0
 	}
 	if !had && (blocked || !fits()) {
 		m.purge(permits)
+		holder, ends := m.named(permits, exclusive(token))
 		reply := []any{int64(0)}
-		holder := m.first(permits)
-		if all := m.members(permits); exclusive(token) && len(all) > 0 {
-			holder = all[len(all)-1]
-		}
 		if holder != "" {
-			reply = []any{m.untilIn(permits, holder), m.named(permits, holder, exclusive(token))}
+			reply = []any{(ends - m.now + 999) / 1000, holder}
 		}
 		switch {
 		case entry == "":
@@ -95,10 +94,11 @@ func (m *model) semaphoreRelease(k, a words) any {
 	case failed != "":
 		return int64(0)
 	case !released:
-		if left > 0 {
-			m.handOn(k, held, "", "")
+		var h handedPermits
+		if left > 0 || len(a) < 2 {
+			h = m.handOn(k, held, "", "")
 		}
-		return 3 * one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0)
+		return h.rest(3 * one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0))
 	}
 	keep, late := m.keeps(keep, latest)
 	if late != nil {
@@ -113,12 +113,12 @@ func (m *model) semaphoreRelease(k, a words) any {
 	if held--; exclusive(token) {
 		held = 0
 	}
-	_, _, answer, tick := m.handOn(k, held, "", next)
+	h := m.handOn(k, held, "", next)
 	m.purge(permits)
 	if m.leaving != "" {
 		m.zrem(permits, token)
 	}
-	return m.handedOn(next, answer, tick)
+	return h.rest(m.handedOn(next, h.answer, h.tick))
 }
 
 func (m *model) semaphoreExtend(k, a words) any {
@@ -131,54 +131,77 @@ func (m *model) semaphoreExtend(k, a words) any {
 }
 
 func (m *model) semaphoreInspect(k, _ words) any {
-	if oldest := m.score(k[0], m.first(k[0])); 0 < oldest && oldest < leastScore {
-		return noSemaphore
+	if _, failed := m.look(k[0]); failed != "" {
+		return failed
 	}
-	reply := []any{nil, nil, int64(0), nil, nil, nil}
-	holders, named := int64(0), false
+	holders, kept := m.live(k[0])
+	reply := []any{nil, nil, int64(0), nil, int64(len(holders)), nil}
 	members := []any{}
-	for _, token := range m.members(k[0]) {
-		if m.leaseEnd(k[0], token) == 0 {
-			continue
-		}
-		if kept := strings.HasPrefix(token, "~"); holders == 0 || !kept && !named {
-			reply[0], reply[2] = token, m.untilIn(k[0], token)
-			named = !kept
-		}
-		holders++
+	if len(holders) == 0 {
+		holders = kept
 	}
-	for _, token := range m.members(k[0]) {
-		if m.leaseEnd(k[0], token) > 0 && (!named || !strings.HasPrefix(token, "~")) && len(members) < 200 {
-			members = append(members, token, m.untilIn(k[0], token))
-		}
+	for _, token := range holders[:min(len(holders), 100)] {
+		members = append(members, token, m.untilIn(k[0], token))
+	}
+	if len(members) > 0 {
+		reply[0], reply[2] = members[0], members[1]
 	}
 	waiters, count := m.waiters(k[1])
-	reply[1], reply[3], reply[4], reply[5] = waiters, count, holders, members
+	reply[1], reply[3], reply[5] = waiters, count, members
 	return reply
 }
 
-// named returns a holder in place of one that only keeps others out, if there is any: the last of
-// them, or the first.
-func (m *model) named(permits, holder string, last bool) string {
-	if !strings.HasPrefix(holder, "~") {
-		return holder
-	}
+// live returns the tokens that hold a permit, and the values that keep others out, each in the order of their ends.
+func (m *model) live(permits string) (holders, kept []string) {
 	for _, token := range m.members(permits) {
-		if !strings.HasPrefix(token, "~") {
-			if holder = token; !last {
-				break
-			}
+		switch {
+		case m.end(permits, token) <= m.now:
+		case m.score(permits, token) < 0:
+			kept = append(kept, token)
+		default:
+			holders = append(holders, token)
 		}
 	}
-	return holder
+	return holders, kept
+}
+
+// named returns the token that a refusal names, and when the first permit ends; or the last one, and when that ends.
+func (m *model) named(permits string, last bool) (token string, ends int64) {
+	holders, kept := m.live(permits)
+	for _, of := range [][]string{holders, kept} {
+		if len(of) == 0 {
+			continue
+		}
+		one := of[0]
+		if last {
+			one = of[len(of)-1]
+		}
+		if at := m.end(permits, one); token == "" || (at > ends) == last {
+			ends = at
+		}
+		token = cmp.Or(token, one)
+	}
+	return token, ends
 }
 
 // leastScore is the least score of a permit.
 const leastScore = 9e14
 
+// mostScore is the greatest end of one.
+const mostScore = 8e15
+
+// end returns when a permit ends, or 0 without one.
+func (m *model) end(permits, token string) int64 {
+	ends := m.score(permits, token)
+	if ends < 0 {
+		ends += zero
+	}
+	return ends
+}
+
 // leaseEnd returns 0 if the token holds no permit.
 func (m *model) leaseEnd(permits, token string) int64 {
-	if ends := m.score(permits, token); ends > m.now && token != m.leaving {
+	if ends := m.end(permits, token); ends > m.now && token != m.leaving {
 		return ends
 	}
 	return 0
@@ -186,7 +209,7 @@ func (m *model) leaseEnd(permits, token string) int64 {
 
 // untilIn returns in how many ms the lease of a token ends.
 func (m *model) untilIn(permits, token string) int64 {
-	return (m.score(permits, token) - m.now + 999) / 1000
+	return (m.end(permits, token) - m.now + 999) / 1000
 }
 
 // everybody is how many holders one counts for that is exclusive.
@@ -205,28 +228,41 @@ func limitOf(token string, limit int64) int64 {
 
 // look returns the number of holders. An exclusive one is the only one.
 func (m *model) look(permits string) (held int64, failed failure) {
-	if oldest := m.score(permits, m.first(permits)); 0 < oldest && oldest < leastScore {
+	if oldest := m.end(permits, m.first(permits)); oldest > 0 && (oldest < leastScore || oldest > mostScore) {
 		return 0, noSemaphore
 	}
+	holders, kept := m.live(permits)
+	if all := append(holders, kept...); len(all) > 0 && exclusive(all[0]) {
+		return everybody, ""
+	}
+	return int64(len(holders) + len(kept)), ""
+}
+
+// purge removes permits that have ended, at most 64 of each kind.
+func (m *model) purge(permits string) {
+	var ended [2]int
 	for _, token := range m.members(permits) {
-		if m.leaseEnd(permits, token) > 0 {
-			if held++; held == 1 && exclusive(token) {
-				return everybody, ""
-			}
+		kind := one(m.score(permits, token) < 0)
+		if m.end(permits, token) <= m.now && ended[kind] < most {
+			m.call("zremrangebyrank")
+			ended[kind]++
+			delete(m.keys[permits].set, token)
 		}
 	}
-	return held, ""
-}
-
-// purge removes permits that have expired, if there are any.
-func (m *model) purge(permits string) {
-	if oldest := m.score(permits, m.first(permits)); 0 < oldest && oldest <= m.now {
-		m.zremUpTo(permits, m.now)
+	if m.keys[permits] != nil {
+		m.dropEmpty(permits)
 	}
 }
 
+// most is how much of anything a script does. A grant counts twice.
+const most = 64
+
 func (m *model) hold(permits, token string, ttl int64) {
-	m.zadd(permits, max(m.now+ttl*1000, m.leaseEnd(permits, token)), token)
+	ends := max(m.now+ttl*1000, m.leaseEnd(permits, token))
+	if strings.HasPrefix(token, "~") {
+		ends -= zero
+	}
+	m.zadd(permits, ends, token)
 	if token == m.leaving {
 		m.leaving = ""
 	}
@@ -272,46 +308,65 @@ func (m *model) dismiss(queue, entry string) (removed int64) {
 	return removed
 }
 
-// handOn returns how many hold permits then, and whether the first entry must wait. It also returns
-// the tick that told was granted, or 0.
-func (m *model) handOn(k words, held int64, mine, told string) (_ int64, blocked bool, answer, own int64) {
+// handedPermits is what handOn has done.
+type handedPermits struct {
+	held         int64 // how many hold permits then
+	blocked      bool  // the first entry must wait
+	answer, tick int64 // the tick that told was granted, or 0
+	more         bool
+}
+
+// rest returns a reply, or says that there is more to hand on.
+func (h handedPermits) rest(reply any) any {
+	if h.more {
+		return []any{"more", reply}
+	}
+	return reply
+}
+
+func (m *model) handOn(k words, held int64, mine, told string) handedPermits {
 	permits, queue := k[0], k[2]
-	answer = 1
-	for {
+	h := handedPermits{held: held, answer: 1}
+	for done := 0; ; {
 		text, ends := m.head(queue)
 		if text == "" || text == mine {
-			return held, false, answer, own
+			return h
 		}
+		if h.more = done >= most; h.more {
+			return h
+		}
+		done++
 		if e := m.listener(text); e != nil {
 			had := m.leaseEnd(permits, e.token) > 0
-			fits := had || held < limitOf(e.token, e.limit)
-			if !fits && (ends == 0 || ends > m.now) {
-				return held, true, answer, own
+			fits := had || h.held < limitOf(e.token, e.limit)
+			if h.blocked = !fits && (ends == 0 || ends > m.now); h.blocked {
+				return h
 			}
 			if fits {
 				tick, failed := m.tick(k[1])
 				if failed != "" {
-					return held, false, answer, own
+					return h
 				}
+				done++
 				m.hold(permits, e.token, e.claim)
 				if reached := m.announce(e, tick, permits); reached < 0 {
-					answer = reached
+					h.answer = reached
 				}
-				if answer == -2 {
+				if h.answer == -2 {
 					if !had {
 						m.zrem(permits, e.token)
 					}
-					return held, false, answer, own
+					return h
 				}
 				switch {
 				case had:
 				case exclusive(e.token):
-					held = everybody
+					h.held = everybody
 				default:
-					held++
+					h.held++
 				}
 				if text == told {
-					own = tick
+					h.tick = tick
 				}
 			}
 		}

@@ -201,6 +201,13 @@ func (s *backend) run(t *testing.T, st step, m *model) any {
 		require.NoError(t, s.direct.Del(t.Context(), w[1]).Err())
 		w = words{"zadd", w[1], "1", "a"}
 	}
+	if w[0] == crowd {
+		set := words{"zadd", w[1]}
+		for _, member := range crowded(w) {
+			set = append(set, w[2], member)
+		}
+		w = set
+	}
 	if !st.isScript() {
 		_ = s.direct.Do(t.Context(), asAny(w)...).Err() // a key of another type stays as it is
 		return nil

@@ -27,6 +27,7 @@ func (s step) String() string {
 // scores of a mark, plus what follows.
 const (
 	atMicros  = "micros:"
+	atKept    = "kept:" // the score of a permit that is kept until then
 	atSeconds = "seconds:"
 	atTicks   = "ticks:"
 	atVote    = "vote:"
@@ -65,7 +66,9 @@ func (s step) at(m *model) words {
 	tokens := strings.NewReplacer(theHolder, first, theLast, last, theHead, cmp.Or(head, "none"))
 	for i, word := range all {
 		all[i] = tokens.Replace(word)
-		for form, now := range map[string]int64{atMicros: m.now, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote(), atMark: m.now - zero} {
+		for form, now := range map[string]int64{
+			atMicros: m.now, atKept: m.now - zero, atSeconds: m.seconds(), atTicks: m.ticks(), atVote: m.vote(), atMark: m.now - zero,
+		} {
 			if sign, plus, ok := strings.Cut(word, form); ok {
 				plus, fraction, _ := strings.Cut(plus, "/")
 				n, _ := strconv.ParseInt(plus, 10, 64)
@@ -119,6 +122,10 @@ func (m *model) command(w words) {
 				m.keys[w[1]].set[w[3]] += 0.5
 			}
 		})
+	case crowd:
+		for _, member := range crowded(w) {
+			_ = attempt(func() { m.zadd(w[1], w.number(2), member) })
+		}
 	case retype:
 		m.keys[w[1]] = &value{set: map[string]float64{"a": 1}}
 	}
@@ -126,6 +133,17 @@ func (m *model) command(w words) {
 
 // retype is a command that makes a key a sorted set with a low score.
 const retype = "retype"
+
+// crowd is a command that adds more members with one score to a sorted set than a script handles.
+const crowd = "crowd"
+
+// crowded returns these members.
+func crowded(w words) (members []string) {
+	for i := range most + 2 {
+		members = append(members, w[3]+strconv.Itoa(i))
+	}
+	return members
+}
 
 // listening has the channels on which clients listen.
 var listening = []string{"there"}

@@ -1,0 +1,127 @@
+package behavior_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+)
+
+// atOnce is less than any look takes.
+const atOnce = 50 * time.Millisecond
+
+// dies counts the scripts that are carried out from now on. If is is set, the first of them is the last.
+func (l *link) dies(is bool) *atomic.Int64 {
+	var done atomic.Int64
+	l.set(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if is && done.Load() > 0 {
+			return &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+		}
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "eval") && !redis.HasErrorPrefix(err, "NOSCRIPT") {
+			done.Add(1)
+		}
+		return err
+	})
+	return &done
+}
+
+// joined waits until so many lines wait for k.
+func joined(t *testing.T, l redlatch.Locker, lines int) {
+	t.Helper()
+	eventually(t, "all queue", func() bool { return inspected(t, l).Waiters == lines })
+}
+
+// TestReadersOfACrowdAreServedAtOnce: a script grants few permits, so others follow it: also if a
+// writer leaves the queue and has kept the readers back. If their process dies, looks go on.
+func TestReadersOfACrowdAreServedAtOnce(t *testing.T) {
+	const readers = 300
+	for name, within := range map[string]time.Duration{"unlocks": atOnce, "leaves": atOnce, "dies": 3 * time.Second} {
+		t.Run(name, func(t *testing.T) {
+			onReadWrite(t, func(t *testing.T, s *locktest.Site, _ sides) {
+				many, client := s.Client(t), s.Client(t)
+				linkOf(t, many) // which sends the commands of a pipeline one by one
+				read, _ := locktest.ReadWrite(t, many)
+				_, write := locktest.ReadWrite(t, client)
+				holder := mustLock(t, write, "k")
+				leave := func() { require.NoError(t, holder.Unlock(t.Context())) }
+				if name == "leaves" {
+					leave()
+					first := mustLock(t, read, "k")
+					ctx, cancel := context.WithCancel(t.Context())
+					left := make(chan error, 1)
+					go func() { _, err := write.Lock(ctx, "k"); left <- err }() // ends with ctx
+					joined(t, read, 1)
+					leave = func() {
+						cancel()
+						requireOnly(t, <-left, redlatch.ErrNotAcquired)
+						require.NoError(t, first.Unlock(t.Context()))
+					}
+				}
+				got := make(chan *redlatch.Lock, readers)
+				for range readers {
+					locking(t, got, read, "k", alone)
+				}
+				joined(t, read, readers+map[bool]int{true: 1}[name == "leaves"])
+				link := linkOf(t, client)
+				done := link.dies(name == "dies")
+				begin := time.Now()
+				leave()
+				for range readers {
+					lock := await(t, got, "the writer has left")
+					defer func() { require.NoError(t, lock.Unlock(t.Context())) }()
+				}
+				require.Less(t, time.Since(begin), within)
+				require.Positive(t, done.Load())
+				link.heal()
+			})
+		})
+	}
+}
+
+// TestCrowdOfTheDeadDelaysNobody: a release skips few entries whose processes are gone, so others
+// follow it. If its process dies, a look goes on.
+func TestCrowdOfTheDeadDelaysNobody(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		queue := "{k}:queue:k"
+		if w.name != "SetNXPX" {
+			queue = "{k}:permits:k"
+		}
+		for name, within := range map[string]time.Duration{"releases": atOnce, "dies": 4 * time.Second} {
+			l, link := w.linked(t)
+			lock := mustLock(t, l, "k")
+			var dead []redis.Z
+			for i := range 500 {
+				dead = append(dead, redis.Z{Score: 1, Member: fmt.Sprint("1000:1 redlatch:gone ", i)})
+			}
+			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, dead...).Err())
+			first, second := make(chan *redlatch.Lock, 2), make(chan *redlatch.Lock, 2)
+			if name == "dies" { // whoever looks first gets it
+				second = first
+			}
+			locking(t, first, w.locker(t), "k")
+			joined(t, l, len(dead)+1)
+			locking(t, second, w.locker(t), "k")
+			joined(t, l, len(dead)+2)
+			link.dies(name == "dies")
+			begin := time.Now()
+			require.NoError(t, lock.Unlock(t.Context()))
+			for _, next := range []chan *redlatch.Lock{first, second} {
+				require.NoError(t, await(t, next, name).Unlock(t.Context()))
+				require.Less(t, time.Since(begin), within, name)
+			}
+			link.heal()
+			onlyFences(t, w.Direct)
+		}
+	})
+}
