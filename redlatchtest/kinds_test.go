@@ -157,10 +157,15 @@ func TestDelay(t *testing.T) {
 		require.Equal(t, d, took(func() error { return l.Client().Ping(t.Context()).Err() }), "what is under way comes")
 		require.NoError(t, try())
 
-		l.Delay(d)
+		l.Delay(time.Hour)
+		failed := make(chan error)
+		go func() { failed <- lock.Extend(t.Context(), time.Minute) }()
+		synctest.Wait()
 		l.Disconnect() // loses what is under way
+		l.Delay(0)
+		require.ErrorIs(t, <-failed, redlatch.ErrUnavailable)
 		l.Reconnect()
-		require.Less(t, took(func() error { return lock.Extend(t.Context(), time.Minute) }), time.Second)
+		require.NoError(t, lock.Extend(t.Context(), time.Minute))
 	})
 }
 

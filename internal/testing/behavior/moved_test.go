@@ -49,3 +49,24 @@ func TestFollowersAreToldWhoLeads(t *testing.T) {
 		})
 	}
 }
+
+// TestMovedNeedsNoOtherHook: the first holder is not reported by it, and the next one is.
+func TestMovedNeedsNoOtherHook(t *testing.T) {
+	kinds := map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Redlock": everyStrategy["Redlock"]}
+	onEvery(t, kinds, func(t *testing.T, w *world) {
+		var moves heard
+		lock := mustLock(t, w.locker(t, redlatch.WithOwner("first")), "k", redlatch.WithoutRenewal(), longTTL)
+		got := make(chan *redlatch.Lock, 1)
+		locking(t, got, w.locker(t, redlatch.WithHooks(redlatch.Hooks{Moved: moves.add})), "k")
+		time.Sleep(5 * time.Second) // of the bubble
+		require.Empty(t, moves.all())
+		token := string(lock.Token())
+		require.NoError(t, w.Direct.Set(t.Context(), "k", "second/"+token[len(token)-36:], time.Minute).Err())
+		time.Sleep(5 * time.Second)
+		require.Len(t, moves.all(), 1)
+		var held *redlatch.HeldError
+		require.ErrorAs(t, moves.all()[0].Err, &held)
+		require.Equal(t, "second", held.Owner)
+		require.NoError(t, await(t, got, "the end of the second").Unlock(t.Context()))
+	})
+}

@@ -317,6 +317,30 @@ func TestNoReaderOrWriterIsToldOfEachHolder(t *testing.T) {
 	})
 }
 
+// TestNoReaderWaitsForTheHookOfAnother: who notices that the lock of all readers is lost calls its
+// own hook, and those of the others run beside it.
+func TestNoReaderWaitsForTheHookOfAnother(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		read, _ := pair()
+		lost := make(chan string, 2)
+		reader := func(name string, works time.Duration) *redlatch.Lock {
+			return mustLock(t, read, "k", redlatch.WithHooks(redlatch.Hooks{Lost: func(context.Context, redlatch.Event) {
+				time.Sleep(works)
+				lost <- name
+			}}))
+		}
+		slow, quick := reader("slow", time.Minute), reader("quick", time.Second)
+		require.Equal(t, slow.Token(), quick.Token(), "they share a permit")
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		begin := time.Now()
+		require.ErrorIs(t, quick.Extend(t.Context(), time.Minute), redlatch.ErrLost)
+		require.Equal(t, time.Second, time.Since(begin), "its own hook runs in its goroutine")
+		require.Equal(t, "quick", <-lost)
+		require.Equal(t, "slow", <-lost)
+		require.ErrorIs(t, slow.Err(), redlatch.ErrLost)
+	})
+}
+
 // TestMigrationToReadWriteLocks: each side of a fleet that migrates takes the old lock too, so
 // readers exclude each other until all processes use the new Lockers.
 func TestMigrationToReadWriteLocks(t *testing.T) {
