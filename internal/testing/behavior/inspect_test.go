@@ -1,6 +1,7 @@
 package behavior_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -113,6 +114,44 @@ func requireHolding(t *testing.T, st redlatch.Status, locks ...*redlatch.Lock) {
 		require.WithinRange(t, h.Since, time.Now().Add(-time.Hour), time.Now())
 		require.WithinRange(t, locks[i].Until(), time.Now(), time.Now().Add(h.TTL), "Redis gives it away later")
 	}
+}
+
+// TestRefusalHasWhatIsKnownOfTheHolder: who it is, since when it holds the key, and for how long,
+// also if it is a caller of the same Locker.
+func TestRefusalHasWhatIsKnownOfTheHolder(t *testing.T) {
+	onEvery(t, map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Redlock": everyStrategy["Redlock"]}, func(t *testing.T, w *world) {
+		l, begin := w.locker(t, longTTL, redlatch.WithOwner("me")), time.Now()
+		lock := mustLock(t, l, "k")
+		time.Sleep(time.Second)
+		var waits heard
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := l.Lock(ctx, "k", redlatch.WithHooks(redlatch.Hooks{Waiting: waits.add}))
+		require.Len(t, waits.all(), 1)
+		for name, refusal := range map[string]error{"the error": err, "Hooks.Waiting": waits.all()[0].Err} {
+			var held *redlatch.HeldError
+			require.ErrorAs(t, refusal, &held, name)
+			require.Equal(t, "me", held.Owner, name)
+			require.WithinDuration(t, begin, held.Since, time.Millisecond, name)
+			require.InDelta(t, time.Until(lock.Until()), held.TTL, float64(time.Minute), name)
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestKeyWithoutTTLNeverEnds: it is no lock of redlatch, and its TTL is negative.
+func TestKeyWithoutTTLNeverEnds(t *testing.T) {
+	onEvery(t, map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Redlock": everyStrategy["Redlock"]}, func(t *testing.T, w *world) {
+		l := w.locker(t)
+		require.NoError(t, w.Direct.Set(t.Context(), "k", "foreign", 0).Err())
+		st := inspected(t, l)
+		require.True(t, st.Held)
+		require.Negative(t, st.TTL)
+		_, err := l.TryLock(t.Context(), "k")
+		var held *redlatch.HeldError
+		require.ErrorAs(t, err, &held)
+		require.LessOrEqual(t, held.TTL, time.Duration(0), "nothing is left of it that would end")
+	})
 }
 
 // TestInspectNamesTheHolders: of a semaphore, the earliest first, each with its token. One of them

@@ -376,3 +376,16 @@ func grantsOfCrowd(t *testing.T, roundTrip time.Duration, limit, callers int) (a
 	}
 	return all, each
 }
+
+// TestRefusalOfOtherDataNamesTheKey: that of Redis, with the prefix.
+func TestRefusalOfOtherDataNamesTheKey(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		l := newSemaphore(t, s.Client(t), 3, redlatch.WithKeyPrefix("app:"))
+		require.NoError(t, s.Direct.ZAdd(t.Context(), "app:k", redis.Z{Score: 7, Member: "seven"}).Err())
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorContains(t, err, "WRONGTYPE app:k is not a semaphore")
+		_, err = l.Inspect(t.Context(), "k")
+		require.ErrorContains(t, err, "WRONGTYPE app:k is not a semaphore")
+	})
+}
