@@ -48,11 +48,13 @@ func newNode() *Node {
 	return n
 }
 
-// newClient returns a client that sends nothing but HELLO when it connects.
+// newClient returns a client that sends nothing but HELLO when it connects. Its ReadTimeout is long:
+// on a busy machine a batch may take seconds, and calls of a Locker end with their own timeout.
 func (n *Node) newClient(dial func() net.Conn) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:                     n.addr.String(),
 		Dialer:                   func(context.Context, string, string) (net.Conn, error) { return dial(), nil },
+		ReadTimeout:              patience,
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
