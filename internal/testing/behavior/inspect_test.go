@@ -121,7 +121,7 @@ func requireHolding(t *testing.T, st redlatch.Status, locks ...*redlatch.Lock) {
 func TestRefusalHasWhatIsKnownOfTheHolder(t *testing.T) {
 	onEvery(t, map[string]maker{"SetNXPX": everyStrategy["SetNXPX"], "Redlock": everyStrategy["Redlock"]}, func(t *testing.T, w *world) {
 		l, begin := w.locker(t, longTTL, redlatch.WithOwner("me")), time.Now()
-		lock := mustLock(t, l, "k")
+		lock := granted(l.Lock(t.Context(), "k"))
 		time.Sleep(time.Second)
 		var waits heard
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
