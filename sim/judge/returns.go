@@ -39,6 +39,9 @@ func (c *Call) latest() time.Duration {
 		bound = c.unlock()
 	}
 	by := c.Waits
+	if by < c.Ends { // each key that is left when the time of WithMaxWait has passed gets an attempt
+		by = min(c.Ends, by+time.Duration(len(c.Places)-1)*c.attempt())
+	}
 	if bound < Never {
 		if c.Migrates {
 			bound *= 2
