@@ -3,6 +3,7 @@ package redlatch
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -71,6 +72,9 @@ func (b *loan) Value(key any) any {
 
 // AfterFunc calls f in a goroutine when ctx has ended, unless stop is called before.
 func (b *loan) AfterFunc(f func()) (stop func() bool) { return afterFunc(b.Done(), f) }
+
+// String keeps package fmt from looking into what changes.
+func (b *loan) String() string { return "ctx of a call" }
 
 // endedBy returns a ctx that has ended.
 func endedBy(err error) context.Context {
@@ -146,6 +150,10 @@ func (c *holding) Value(key any) any {
 // AfterFunc is like that of a loan.
 func (c *holding) AfterFunc(f func()) (stop func() bool) { return afterFunc(c.Done(), f) }
 
+func (c *holding) String() string {
+	return fmt.Sprintf("%v.WithLock(%q)", c.Context, c.lease.attempt.id.key)
+}
+
 // An unending is a ctx of a lock whose parent never ends: it ends with the handle. The handle does not
 // know of it, so there may be any number.
 type unending struct {
@@ -159,6 +167,8 @@ func (c *unending) Value(key any) any {
 	}
 	return c.values.Value(key)
 }
+
+func (c *unending) String() string { return fmt.Sprint(c.values) }
 
 // A lockCtx is a ctx of a lock whose parent may end: it ends with the parent or with the handle.
 type lockCtx struct {

@@ -231,10 +231,10 @@
 // whether to end it, and ends it. So a job that has just run can run again. With -f it does not
 // ask.
 //
-// The owner notices only at its next renewal, and works on until then: for up to a third of its TTL,
-// which is 3.3 s by default. Without renewal it notices nothing before its TTL has passed. The next
-// waiter gets the lock at once. So use unlock only if you know that the owner no longer works. Unlock
-// says this before it asks, and after it has released a lock.
+// The owner notices only at its next renewal, and may continue to work until then: for up to a third
+// of its TTL, which is 3.3 s by default. Without renewal it does not notice before its TTL has passed.
+// The next waiter gets the lock at once. So use unlock only if you know that the owner no longer
+// works. Unlock says this before it asks, and after it has released a lock.
 //
 //	-owner NAME  release only what the holders with this name hold
 //

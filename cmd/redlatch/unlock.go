@@ -19,7 +19,7 @@ import (
 const unlockUsage = `usage: redlatch unlock [flags] KEY
 
 Shows who holds KEY, asks whether to release it, and releases it. The owner
-notices only at its next renewal, and works on until then: for up to a third of
+notices only at its next renewal, and may work until then: for up to a third of
 its TTL. The next waiter gets the lock at once.
 If nobody holds KEY and its min hold keeps others out, unlock ends the min hold.
 If KEY has several holders, -owner says which of them loses it.
@@ -104,7 +104,7 @@ func unlockKey(ctx context.Context, c *connection, key string, owner *string, fo
 }
 
 // noticesLate says what becomes of an owner whose lock others release.
-const noticesLate = "which notices at its next renewal: if it still works, it works on for up to a third of its TTL"
+const noticesLate = "which notices at its next renewal, within a third of its TTL, and may work until then"
 
 // choose returns what unlock is to release of a key: with owner, only what holders with that name
 // hold, and else its only holder.
@@ -202,7 +202,7 @@ func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bo
 	} else {
 		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n",
 			key, holder(seen), timeLeft(seen), seen.Waiters)
-		fmt.Fprintln(out, "if it still works, it works on until its next renewal: for up to a third of its TTL")
+		fmt.Fprintln(out, "if it is released, its owner notices at the next renewal, within a third of its TTL, and may work until then")
 		fmt.Fprint(out, "release it? [y/N] ")
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')

@@ -237,7 +237,7 @@ func TestUnlockAsks(t *testing.T) {
 		var out bytes.Buffer
 		seen := redlatch.Status{Held: true, Token: "secret", Owner: "api-7", TTL: 8 * time.Second, Waiters: 2}
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)
-		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nif it still works, it works on until its next renewal: for up to a third of its TTL\nrelease it? [y/N] ", out.String())
+		require.Equal(t, "\"k\" is held by api-7, for another 8s; 2 waiting\nif it is released, its owner notices at the next renewal, within a third of its TTL, and may work until then\nrelease it? [y/N] ", out.String())
 		out.Reset()
 		seen.Token, seen.Owner, seen.Held, seen.Kept = "", "", false, true
 		require.Equal(t, want, confirmed(strings.NewReader(answer), &out, "k", seen), "%q", answer)

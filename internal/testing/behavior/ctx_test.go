@@ -3,6 +3,7 @@ package behavior_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
@@ -238,6 +239,8 @@ func TestManyContextsOfALockCostItNothing(t *testing.T) {
 		require.Equal(t, "parent", one.Value(callName{}))
 		require.Equal(t, "other", other.Value(callName{}))
 		all := []context.Context{one, other, lock.Context(context.Background()), lock.Context(unending)}
+		require.Contains(t, fmt.Sprint(one), `WithLock("k")`)
+		require.Contains(t, fmt.Sprint(lock.Context(unending)), `WithLock("k")`)
 		for _, ctx := range all {
 			child, stop := context.WithCancel(ctx)
 			defer stop()
