@@ -34,7 +34,7 @@ func (f *redisFlags) connect(command string, opts ...redlatch.Option) (*connecti
 	c := &connection{quorum: len(clients) > 1}
 	for _, client := range clients {
 		node := &traffic{}
-		client.AddHook(node)
+		node.watch(client)
 		c.nodes = append(c.nodes, node)
 	}
 	opts = append(append(opts, redlatch.WithKeyPrefix(f.prefix)), testTimeout...)

@@ -65,6 +65,15 @@ type traffic struct {
 	answers bool       // the node has answered since a connection to it failed
 }
 
+// watch sees the commands of client. Those of redlatch go by the clients of the servers of a Cluster.
+func (t *traffic) watch(client redis.UniversalClient) {
+	if cluster, is := client.(*redis.ClusterClient); is {
+		cluster.OnNewNode(func(server *redis.Client) { server.AddHook(t) })
+		return
+	}
+	client.AddHook(t)
+}
+
 func (t *traffic) begin(cmds ...redis.Cmder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
