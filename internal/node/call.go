@@ -158,6 +158,12 @@ func (c *Call) key() string {
 	return c.Key
 }
 
+// hopeless reports whether Redis would refuse c, since it comes too late. It was never sent, so it is known not
+// to be done.
+func (c *Call) hopeless(now clock.Mono) bool {
+	return !c.sent && c.kind() == asks && c.latest > 0 && now >= c.limit
+}
+
 func (c *Call) kind() kind {
 	switch {
 	case c.Urgent:

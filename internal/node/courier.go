@@ -139,8 +139,8 @@ func (n *Node) loadLocked() *batch {
 			break
 		}
 		c.leave()
-		if !c.sent && c.kind() == asks && c.latest > 0 && now >= c.limit {
-			continue // Redis would refuse it. So it is known not to be done
+		if c.hopeless(now) {
+			continue
 		}
 		if n.movedLocked(c) {
 			n.handLocked(c, n.whole)

@@ -9,8 +9,10 @@ import (
 const (
 	firstPause  = 4 * time.Millisecond   // before a resend; doubles, with jitter
 	callPause   = 64 * time.Millisecond  // the longest before a resend of a call that somebody waits for
-	waitedPause = 100 * time.Millisecond // the longest between rounds while somebody waits for a call
-	lastPause   = time.Second            // the longest of both while nobody does
+	waitedPause = 100 * time.Millisecond // the longest between rounds while somebody waits for a call, at first
+	lastPause   = time.Second            // the longest of all
+
+	slowsDown = 5 // the longest pause grows to the age of the illness divided by this
 
 	recently = time.Second   // for so long a call that gets through shows that others of its kind do
 	goesOn   = 2 * lastPause // failures that are less than this apart are of one illness
@@ -24,7 +26,9 @@ const (
 // call.
 //
 // A call that has failed is parked, and leaves in a round. If the failure is about the whole
-// server, the server is ill: few calls leave in each round, and the pause between rounds doubles.
+// server, the server is ill: few calls leave in each round, and the pause between rounds doubles. The
+// longest pause grows with the illness, to a second. So one that lasts gets few attempts, and those who wait
+// are served within a second of its end. A call that comes after its end has the next round leave in time.
 // New calls are parked, too, unless a call of their kind was carried out since the server fell ill,
 // and recently. So reads go on while writes are refused, and keys behind a proxy go on while one of
 // its servers is away.
@@ -79,10 +83,28 @@ func (i *illness) parks(k kind, now clock.Mono) bool {
 	return i.ill && (i.through[k] <= i.since || now.Sub(i.through[k]) > recently)
 }
 
-// hasten brings the next round forward: a call was parked that somebody waits for.
-func (i *illness) hasten() {
+// most returns the longest pause while somebody waits for a call.
+func (i *illness) most(now clock.Mono) time.Duration {
+	return min(max(waitedPause, now.Sub(i.since)/slowsDown), lastPause)
+}
+
+// hasten brings the next round forward: a call was parked that somebody waits for, or a new renewal, for which a
+// second may be too long.
+func (i *illness) hasten(renews bool, now clock.Mono) {
+	most := i.most(now)
+	if renews {
+		most = waitedPause
+	}
 	if i.ill {
-		i.round = min(i.round, i.last.Add(waitedPause))
+		i.round = min(i.round, i.last.Add(most))
+	}
+}
+
+// hurry brings the next round forward for a call that was posted at a time, of which half has passed: if no round has
+// left since, the server may be well again.
+func (i *illness) hurry(posted, now clock.Mono) {
+	if i.ill && i.last <= posted {
+		i.round = min(i.round, max(now, i.last.Add(i.most(now)/2)))
 	}
 }
 
@@ -109,10 +131,10 @@ func (i *illness) left(calls int, waited bool, now clock.Mono, random float64) {
 		i.ill, i.round = false, now
 	case i.ill:
 		if waited {
-			most = waitedPause
+			most = i.most(now)
 		}
 		i.pause, i.last = min(2*i.pause, most), now
-		i.round = now.Add(jitter(i.pause, random))
+		i.round = now.Add(min(jitter(i.pause, random), lastPause))
 	default:
 		i.round = now.Add(time.Duration(calls) * roundEvery)
 	}

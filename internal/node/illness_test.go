@@ -25,7 +25,7 @@ func (i *illness) rounds(n int, waited bool) (pauses []time.Duration) {
 }
 
 // TestPauseOfAnIllServerDoubles: up to 100 ms while somebody waits, and up to a second while nobody
-// does. It is random by a half.
+// does. It is random by a half, but never longer than a second.
 func TestPauseOfAnIllServerDoubles(t *testing.T) {
 	var i illness
 	i.fail(ms(0), middle)
@@ -38,11 +38,38 @@ func TestPauseOfAnIllServerDoubles(t *testing.T) {
 	}, i.rounds(6, true))
 	require.Equal(t, []time.Duration{200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second}, i.rounds(4, false))
 	at := i.last
-	i.hasten()
+	i.hasten(false, ms(100))
 	require.Equal(t, at.Add(waitedPause), i.round)
+	i.left(1, false, at, 1)
+	require.Equal(t, at.Add(time.Second), i.round)
+	i.since = at
 	for random, pause := range map[float64]time.Duration{0: 50 * time.Millisecond, 1: 150 * time.Millisecond} {
 		i.left(1, true, at, random)
 		require.Equal(t, at.Add(pause), i.round)
+	}
+}
+
+// TestPauseOfALongIllnessGrowsToASecond: while somebody waits, to a fifth of its age. A new renewal does not wait for so
+// long. Nor does a call of which half has passed, if no round has left since it was posted.
+func TestPauseOfALongIllnessGrowsToASecond(t *testing.T) {
+	var i illness
+	i.fail(ms(0), middle)
+	i.rounds(6, true)
+	for age, pause := range map[int]int{500: 100, 1000: 200, 4000: 800, 5000: 1000, 60_000: 1000} {
+		now := ms(age)
+		i.pause = lastPause
+		i.left(1, true, now, middle)
+		require.Equal(t, ms(age+pause), i.round)
+		i.left(1, false, now, middle)
+		i.hasten(false, now)
+		require.Equal(t, ms(age+pause), i.round)
+		i.hurry(ms(age-1), ms(age+10))
+		require.Equal(t, ms(age+pause), i.round, "a round has left since")
+		i.hurry(now, ms(age+10))
+		require.Equal(t, now.Add(i.most(ms(age+10))/2), i.round)
+		i.left(1, true, now, middle)
+		i.hasten(true, now)
+		require.Equal(t, ms(age+100), i.round)
 	}
 }
 

@@ -304,6 +304,8 @@ func (n *Node) fire() {
 			c.leave()
 			n.handLocked(c, n.whole)
 			continue
+		case c.batch == nil && now < c.late():
+			n.illness.hurry(c.deadline.Add(-c.Timeout), now)
 		case c.batch == nil:
 		case now < c.late():
 			n.connectLocked(c)

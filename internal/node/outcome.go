@@ -87,7 +87,7 @@ func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 		n.served = now
 	}
 	if c.parked && (err == nil || rediserr.Mistake(err)) {
-		n.followLocked()
+		n.followLocked(now)
 	}
 	at, late := tooLate(i.cmd.Val())
 	if late = late && err == nil && c.latest > 0; late {

@@ -43,7 +43,7 @@ func (n *Node) parkLocked(c *Call, now clock.Mono) {
 	}
 	n.parked[c.rank()].put(c)
 	if c.insistUntil == 0 {
-		n.illness.hasten()
+		n.illness.hasten(c.rank() == newKeeps, now)
 	}
 	n.fireBy(n.illness.round, now)
 }
@@ -60,7 +60,7 @@ func (n *Node) roundLocked(now clock.Mono) {
 		for rank := range n.parked {
 			waited = waited || rank != background && n.parked[rank].first != nil
 			for ofRank := 0; n.parked[rank].first != nil && n.illness.leaves(rank, ofRank, sent); {
-				if n.unparkLocked(n.parked[rank].first) {
+				if n.unparkLocked(n.parked[rank].first, now) {
 					ofRank++
 					sent++
 				}
@@ -72,22 +72,25 @@ func (n *Node) roundLocked(now clock.Mono) {
 }
 
 // followLocked sends more parked calls, since one was carried out.
-func (n *Node) followLocked() {
+func (n *Node) followLocked(now clock.Mono) {
 	for sent := 0; sent < followers; {
 		c := n.parked.first()
 		if c == nil {
 			return
 		}
-		if n.unparkLocked(c) {
+		if n.unparkLocked(c, now) {
 			sent++
 		}
 	}
 }
 
-// unparkLocked sends a parked call, or ends it if it is abandoned: an abandoned acquire would take the
-// key, for a moment, from those who wait.
-func (n *Node) unparkLocked(c *Call) (sent bool) {
+// unparkLocked sends a parked call, unless its time has passed, or ends it if it is abandoned: an abandoned
+// acquire would take the key, for a moment, from those who wait.
+func (n *Node) unparkLocked(c *Call, now clock.Mono) (sent bool) {
 	c.leave()
+	if c.hopeless(now) {
+		return false
+	}
 	if c.Abandoned != nil && c.Abandoned.Load() {
 		n.endLocked(c, Reply{Err: errAbandoned})
 		return false

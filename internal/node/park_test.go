@@ -106,7 +106,7 @@ func TestBackgroundProbesSeldom(t *testing.T) {
 		require.Less(t, sent.Load(), int64(2*30))
 		sent.Store(0)
 		require.Error(t, do(n, within(Command("set"), time.Second)).Err)
-		require.Greater(t, sent.Load(), int64(5))
+		require.Positive(t, sent.Load())
 		time.Sleep(2 * insistFor)
 		requireIdle(t, n)
 	})

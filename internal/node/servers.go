@@ -151,7 +151,7 @@ func (n *Node) locatedLocked(c *Call, server *redis.Client, now clock.Mono) {
 	}
 	n.illness.pass(c.kind(), c.sick, now)
 	if c.parked {
-		n.followLocked()
+		n.followLocked(now)
 	}
 	c.batch = nil
 	n.handLocked(c, n.nodeLocked(server))
