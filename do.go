@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -126,84 +125,6 @@ func doAll(
 	return next(ctx)
 }
 
-// Lead elects a leader among all callers with the same key. The leader runs fn. Until ctx ends,
-// Lead waits for the lock as [Locker.Lock] does, runs fn, releases the lock, pauses, and starts
-// again. fn's ctx ends as in [Do]. fn must return when its ctx ends, since another leader may start
-// then. [WithMaxHold] bounds a term. [WithMaxWait] is refused, and that of l has no effect.
-//
-// Those that wait learn who leads by [Hooks.Waiting] and [Hooks.Moved]. [Event.Lead] tells the
-// events of Lead from those of other calls.
-//
-// If fn returns an error, its term ends, and Lead goes on. [Hooks.Trouble] reports the error, with
-// the Cause [CauseFunc] and at most once a second for a key, unless it matches the error or the cause of
-// fn's ctx, which has ended. It is a [FuncError] if it would be one of [Do]. If fn returns [ErrStop], or an error that wraps it, Lead releases the
-// lock and returns nil. If fn panics, the lock is released, and the panic continues. Lead continues
-// after a lost lock and after an outage of Redis: [Hooks.Trouble] reports the errors of Lock. After a
-// term the pause is 0.5 to 1 s, at random. It doubles each time Lock fails, up to 8 to 16 s.
-//
-// When ctx ends, the error matches ctx's error and its cause, unless this package returned that. If
-// Lead waited for the lock, it also matches all that the error of [Locker.Lock] does. Lead returns
-// at once with an error that retrying cannot fix, as [Locker.Lock] does.
-func Lead(
-	ctx context.Context, l Locker, key string,
-	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
-) error {
-	if err := checkCall(l, fn == nil); err != nil {
-		return wrap("lead", key, err)
-	}
-	if cfg, err := (config{}).with(opts); err == nil && cfg.maxWait > 0 {
-		return wrap("lead", key, invalid("WithMaxWait(%v): a follower waits until ctx ends", cfg.maxWait))
-	}
-	opts = append(slices.Clip(opts), asLead)
-	for pause := shortestRecess; ; {
-		lock, err := obtain(ctx, "lead", Locker.Lock, l, key, opts)
-		switch {
-		case err == nil:
-			if errors.Is(hold(ctx, "lead", lock, reporting(ctx, lock, fn)), ErrStop) {
-				return nil
-			}
-			pause = shortestRecess
-		case permanent(err):
-			return err
-		case saysEnd(ctx, err): // and why Lock did not acquire
-			return err
-		}
-		if !sleep(ctx, pause/2+rand.N(pause/2)) {
-			end := ctxError(ctx)
-			if err != nil {
-				end = &gaveUp{end, errors.Unwrap(err)} // without the op and the key
-			}
-			return wrap("lead", key, end)
-		}
-		if err != nil {
-			pause = min(2*pause, longestRecess)
-		}
-	}
-}
-
-// reporting returns fn as Lead runs it under lock: Hooks.Trouble reports its error.
-func reporting(
-	ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error,
-) func(ctx context.Context, lock *Lock) error {
-	report := lock.current().failures()
-	return func(held context.Context, lock *Lock) error {
-		err := ofFunc(fn(held, lock))
-		ended := held.Err() != nil && (errors.Is(err, held.Err()) || errors.Is(err, context.Cause(held)))
-		if err != nil && !errors.Is(err, ErrStop) && !ended {
-			report(ctx, err)
-		}
-		return err
-	}
-}
-
-const (
-	shortestRecess = time.Second      // the pause of Lead after a term. Half of it is random
-	longestRecess  = 16 * time.Second // the longest pause while Lock fails
-)
-
-// asLead is the option of the calls that Lead makes.
-func asLead(cfg *config) error { cfg.lead, cfg.maxWait = true, 0; return nil }
-
 // checkCall refuses a nil Locker and a nil fn.
 func checkCall(l Locker, withoutFn bool) error {
 	switch {
@@ -290,14 +211,4 @@ func firstEnd(op string, locks []*Lock) error {
 		}
 	}
 	return nil
-}
-
-// sleep waits for d. It reports false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }

@@ -1,7 +1,6 @@
 package redlatch_test
 
 import (
-	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -82,59 +81,6 @@ func ExampleLead_finished() {
 	// Output:
 	// everything is imported
 	// <nil>
-}
-
-const nobodyKnown = "nobody, as far as known"
-
-// leaderHooks returns hooks for Lead that keep the name of the leader in leader, as far as this process knows it.
-func leaderHooks(leader *atomic.Value) redlatch.Hooks {
-	leader.Store(nobodyKnown)
-	follow := func(_ context.Context, e redlatch.Event) {
-		var held *redlatch.HeldError
-		if errors.As(e.Err, &held) {
-			leader.Store(cmp.Or(held.Owner, nobodyKnown))
-		}
-	}
-	ended := func(context.Context, redlatch.Event) { leader.Store(nobodyKnown) }
-	return redlatch.Hooks{
-		Waiting: follow, Moved: follow,
-		Acquired: func(_ context.Context, e redlatch.Event) { leader.Store(e.Owner) }, Lost: ended, Released: ended,
-	}
-}
-
-// A health check of each instance says who leads.
-func ExampleLead_healthCheck() {
-	_, client, end := embedded()
-	defer end()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-
-	var leader atomic.Value
-	hooks := leaderHooks(&leader)
-	check := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, leader.Load()) }
-
-	show := func(name string) {
-		for leader.Load() != name {
-			time.Sleep(time.Millisecond)
-		}
-		w := httptest.NewRecorder()
-		check(w, nil)
-		fmt.Print(w.Body)
-	}
-	show(nobodyKnown)
-	first := granted(made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7"))).Lock(ctx, "scheduler"))
-	locker := made(redlatch.NewSetNXPX(client, redlatch.WithOwner("host-8")))
-	go redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error { //nolint:errcheck // it ends with ctx
-		<-ctx.Done()
-		return nil
-	}, redlatch.WithHooks(hooks))
-	show("host-7")
-	must(first.Unlock(ctx))
-	show("host-8")
-	// Output:
-	// nobody, as far as known
-	// host-7
-	// host-8
 }
 
 // A report is made once a day, on any host. One that failed is made again at the next attempt.
@@ -549,44 +495,43 @@ func TestRecipesTellTheirKeyFromOthers(t *testing.T) {
 }
 
 // TestHealthCheckNamesNoLeaderThatWasCutOff: the recipe names a leader only while it may lead. From
-// the moment that another process can lead, and after the end of Lead, it does not.
+// the moment that another process can lead, and after the end of Run, it does not.
 func TestHealthCheckNamesNoLeaderThatWasCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locker := redlatchtest.NewLocker(t, redlatch.WithOwner("mine"))
+		locker := redlatchtest.NewLocker(t)
+		election, check, err := newHost(locker.Client(), "mine")
+		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var leader atomic.Value
-		hooks := leaderHooks(&leader)
-		require.Equal(t, nobodyKnown, leader.Load())
 		ended := make(chan error, 1)
-		go func() {
-			ended <- redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
-				<-ctx.Done()
-				return nil
-			}, redlatch.WithHooks(hooks))
-		}()
-		becomes := func(name string) {
+		go func() { ended <- election.Run(ctx, schedule) }()
+		answer := func() string {
+			w := httptest.NewRecorder()
+			check(w, nil)
+			return fmt.Sprint(w.Code, " ", strings.TrimSpace(w.Body.String()))
+		}
+		becomes := func(want string) {
 			t.Helper()
-			for begin := time.Now(); leader.Load() != name; time.Sleep(time.Millisecond) {
-				require.Less(t, time.Since(begin), time.Minute, leader.Load())
+			for begin := time.Now(); answer() != want; time.Sleep(time.Millisecond) {
+				require.Less(t, time.Since(begin), time.Minute, answer())
 			}
 		}
-		becomes("mine")
-
+		const nobody = "503 leader: nobody, as far as known"
+		becomes("200 leader: mine")
 		locker.Disconnect()
-		becomes(nobodyKnown)
+		becomes(nobody)
 		time.Sleep(time.Second) // the lock ends a little before its key
 		locker.Hold("scheduler")
 		for range 60 { // in the partition
 			time.Sleep(time.Second)
-			require.Equal(t, nobodyKnown, leader.Load())
+			require.Equal(t, nobody, answer())
 		}
 		locker.Reconnect()
-		becomes("somebody else")
+		becomes("503 leader: somebody else")
 		locker.Free("scheduler")
-		becomes("mine")
+		becomes("200 leader: mine")
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
-		require.Equal(t, nobodyKnown, leader.Load())
+		require.Equal(t, nobody, answer())
 	})
 }

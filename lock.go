@@ -15,7 +15,7 @@
 //	})
 //
 // [DoAll] locks several keys, [TryDo] and [TryDoAll] do not wait, and [Lead] runs a function on one
-// process of many.
+// process of many. An [Election] says who leads.
 //
 // # Errors
 //

@@ -29,12 +29,13 @@ const (
 // An Elector is a [gocron.Elector] for [gocron.WithDistributedElector]. Of all Electors with the same
 // key, one leads. Its methods may be called by several goroutines at once.
 type Elector struct {
-	cancel context.CancelFunc // ends the campaign
-	ended  chan struct{}      // closed when the campaign has ended
+	election *redlatch.Election
+	cancel   context.CancelFunc // ends the campaign
+	ended    chan struct{}      // closed when the campaign has ended
 
 	mu      sync.Mutex     // guards the fields below
 	closed  bool           // Close was called: this Elector never leads again
-	lock    *redlatch.Lock // of the current term; nil if there is none
+	lock    *redlatch.Lock // of the current term, or of one whose end was not noted yet; nil if there is none
 	cause   error          // why there is no term; nil if unknown
 	at      time.Time      // when cause was noted
 	release error          // the error of Unlock in the term that Close ended
@@ -51,12 +52,21 @@ type Elector struct {
 // The error matches [redlatch.ErrInvalid] if l is nil, if key is empty, or if l cannot work
 // with opts. In case of an error nothing is sent to Redis.
 func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Elector, error) {
-	if err := check(l, key, opts); err != nil {
-		return nil, fmt.Errorf("redlatchgocron: new elector: %w", err)
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	e := &Elector{cancel: cancel, ended: make(chan struct{})}
-	go e.campaign(ctx, l, key, opts) // ends with ctx; Close waits for it
+	noting := redlatch.WithHooks(redlatch.Hooks{
+		Waiting: func(context.Context, redlatch.Event) { e.note(nil) }, // another instance leads
+		Trouble: func(_ context.Context, event redlatch.Event) { e.note(event.Err) },
+	})
+	err := check(l, key, opts)
+	if err == nil {
+		e.election, err = redlatch.NewElection(candidate{Locker: l, elector: e}, key, append(slices.Clip(opts), noting)...)
+	}
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("redlatchgocron: new elector: %w", err)
+	}
+	go e.campaign(ctx) // ends with ctx; Close waits for it
 	return e, nil
 }
 
@@ -72,11 +82,11 @@ func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Electo
 // A job that is running when the lead ends continues. It may overlap with a run of the next leader.
 func (e *Elector) IsLeader(context.Context) error {
 	lock, cause := e.state()
-	if lock != nil {
+	switch {
+	case lock != nil && e.election.Leading():
+		return nil
+	case lock != nil:
 		cause = lock.Err()
-		if cause == nil {
-			return nil
-		}
 	}
 	if cause == nil {
 		return ErrNotLeader
@@ -127,14 +137,10 @@ func (e *Elector) state() (*redlatch.Lock, error) {
 }
 
 // campaign leads again and again until ctx ends.
-func (e *Elector) campaign(ctx context.Context, l redlatch.Locker, key string, opts []redlatch.Option) {
+func (e *Elector) campaign(ctx context.Context) {
 	defer close(e.ended)
-	opts = append(slices.Clip(opts), redlatch.WithHooks(redlatch.Hooks{
-		Waiting: func(context.Context, redlatch.Event) { e.note(nil) }, // another instance leads
-		Trouble: func(_ context.Context, event redlatch.Event) { e.note(event.Err) },
-	}))
 	for {
-		err := redlatch.Lead(ctx, candidate{Locker: l, elector: e}, key, e.term, opts...)
+		err := e.election.Run(ctx, e.term)
 		if ctx.Err() != nil {
 			return
 		}

@@ -158,6 +158,29 @@ func TestLostLeadGoesToAnother(t *testing.T) {
 	})
 }
 
+// TestLeadEndsWithItsLease: an Elector whose lock is not renewed leads until the lease ends, and says
+// why it does not.
+func TestLeadEndsWithItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := redlatchtest.NewLocker(t)
+		e, err := redlatchgocron.NewElector(l, "leader", redlatch.WithTTL(ttl), redlatch.WithoutRenewal())
+		require.NoError(t, err)
+		defer func() { _ = e.Close() }()
+		leader := []*redlatchgocron.Elector{e}
+		began := time.Now()
+		leaderWithin(t, time.Second, leader)
+		l.Disconnect()
+		for time.Since(began) < ttl*9/10 {
+			require.NoError(t, e.IsLeader(t.Context()))
+			time.Sleep(ttl / 100)
+		}
+		time.Sleep(time.Until(began.Add(ttl)))
+		err = e.IsLeader(t.Context())
+		require.ErrorIs(t, err, redlatchgocron.ErrNotLeader)
+		require.ErrorIs(t, err, redlatch.ErrLost)
+	})
+}
+
 // TestCrashedLeaderCostsItsTTL: nobody leads before its TTL has passed, and soon after that one
 // instance leads.
 func TestCrashedLeaderCostsItsTTL(t *testing.T) {

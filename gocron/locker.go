@@ -139,17 +139,12 @@ func (r *run) Unlock(ctx context.Context) error {
 	return err
 }
 
-// check returns an error if l refuses opts. Only a call of l can find out. Its ctx has ended, so
-// nothing is sent.
+// check returns an error if l refuses opts. Nothing is sent.
 func check(l redlatch.Locker, key string, opts []redlatch.Option) error {
-	ended, end := context.WithCancel(context.Background())
-	end()
-	err := redlatch.Lead(ended, l, key, func(context.Context, *redlatch.Lock) error { return nil }, opts...)
-	if errors.Is(err, context.Canceled) {
-		return nil
+	_, err := redlatch.NewElection(l, key, opts...)
+	var refused *redlatch.Error
+	if errors.As(err, &refused) {
+		return refused.Err // without the op and the key
 	}
-	if cause := errors.Unwrap(err); cause != nil { // without the op and the key of Lead
-		return cause
-	}
-	return err
+	return nil
 }

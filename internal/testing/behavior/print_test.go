@@ -19,12 +19,15 @@ func TestPrintingIsSafe(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
 		l := made(w.make(w.Client(t)))
 		lock := mustLock(t, l, "held")
+		election := electing(t, l)
+		over := make(chan error, 1)
 		shown := struct {
-			Locker redlatch.Locker
-			Lock   *redlatch.Lock
-			locker redlatch.Locker
-			lock   *redlatch.Lock
-		}{l, lock, l, lock}
+			Locker   redlatch.Locker
+			Lock     *redlatch.Lock
+			locker   redlatch.Locker
+			lock     *redlatch.Lock
+			election *redlatch.Election
+		}{l, lock, l, lock, election}
 		stop, end := context.WithCancel(t.Context())
 		var users sync.WaitGroup
 		for i := range 4 {
@@ -39,13 +42,17 @@ func TestPrintingIsSafe(t *testing.T) {
 				}
 			})
 		}
+		go func() { // ends with stop
+			over <- election.Run(stop, func(context.Context, *redlatch.Lock) error { return nil })
+		}()
 		for range 20 {
-			for _, v := range []any{lock, *lock, l, shown, &shown} {
+			for _, v := range []any{lock, *lock, l, election, shown, &shown} {
 				require.NotEmpty(t, printed(v))
 			}
 		}
 		end()
 		users.Wait()
+		require.ErrorIs(t, <-over, context.Canceled)
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
 }

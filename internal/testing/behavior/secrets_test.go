@@ -79,7 +79,7 @@ func TestNothingExportedPrintsAToken(t *testing.T) {
 			add(e)
 		}
 		secret := redlatch.Token(secrets[0])
-		add(redlatch.StrategyRead, redlatch.CauseFunc)
+		add(redlatch.StrategyRead, redlatch.CauseFunc, electing(t, newLocker(t, s.Client(t))))
 		add(hooks, redlatch.WithTTL(time.Second), &redlatch.HeldError{Owner: "api-7"}, &redlatch.QuorumError{Key: "k", Nodes: make([]error, 1)})
 		for name, all := range values {
 			for _, v := range all {
