@@ -92,10 +92,15 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		start = clock.Now()
 	}
 	a.engine.uses(a)
+	under := &a.engine.pending
+	under.begin()
 	got, late := a.engine.run(ctx, start.Mono, toAcquire, &a.acquire)
-	if late != nil {
+	if late == nil {
+		defer under.done()
+	} else {
 		a.nobodyWaits.Store(true)
 		late.then(func(got reply) {
+			defer under.done()
 			a.answered(got)
 			if mayBeThere(got, got.err) { // the call has returned
 				a.giveBack(a.releasing(context.Background(), clock.MonoNow(), 0))

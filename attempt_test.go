@@ -40,6 +40,8 @@ type fake struct {
 
 func (*fake) adapt(*config) error { return nil }
 
+func (*fake) underWay() int { return 0 }
+
 func (*fake) keyOf(prefix, key string) (string, error) { return prefix + key, nil }
 
 func (*fake) wordsOf(_, name string) words { return words{key: name} }

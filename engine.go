@@ -56,6 +56,7 @@ type live struct {
 	queued   recent     // keys that a Locker that queues held a short time ago
 	troubles sync.Map   // when Hooks.Trouble was last called for a cause
 	open     openLeases // of readers
+	pending  pending    // calls of TryLock, and keys that will be handed on
 }
 
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {

@@ -213,8 +213,10 @@ func (e *engine) endsKeep(keep time.Duration) bool {
 func (a *attempt) endKeep(at clock.Mono) {
 	e, prefix, lock := a.engine, a.request.cfg.prefix, a.id.lock
 	token, timeout := wire.Keeper(a.id.token), a.acquire.timeout
-	// It posts a command, and ends. Nobody waits for it.
+	e.pending.begin()
+	// It posts a command, and ends. Drain waits for it.
 	time.AfterFunc(at.Sub(clock.MonoNow()), func() {
+		defer e.pending.done()
 		id := identity{names: &names{lock: lock, at: e.strategy.wordsOf(prefix, lock)}, token: token}
 		p := params{identity: &id, timeout: timeout, began: clock.MonoNow()}
 		e.strategy.do(context.Background(), toRelease, &p, &answer{came: make(chan struct{})})

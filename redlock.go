@@ -78,7 +78,8 @@ type redlock struct {
 	names  []string // of the nodes
 	quorum int
 	kind   clientKind // cluster if at least one node is
-	id     any        // a number of this Locker, which is the mark that it leaves where it is refused
+	pending
+	id any // a number of this Locker, which is the mark that it leaves where it is refused
 }
 
 func (r *redlock) adapt(cfg *config) error { return refuseBoth("redlock", cfg) }
@@ -90,6 +91,8 @@ func (r *redlock) keyOf(prefix, key string) (string, error) {
 func (r *redlock) wordsOf(_, name string) words {
 	return words{key: name, fences: wire.Companion("fence", name), others: wire.Companion("wanted", name)}
 }
+
+func (r *redlock) underWay() int { return r.and(r.nodes...) }
 
 func (r *redlock) trouble(op op, p *params, since time.Duration) error {
 	nodes := make([]error, len(r.nodes))
@@ -216,7 +219,7 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 		c.Abandoned = o.params.abandoned
 	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
-	o.r.nodes[e.Node].Of(o.params.lock).Post(ctx, c)
+	o.r.post(ctx, o.r.nodes[e.Node].Of(o.params.lock), c)
 }
 
 // answered hands an answer to the token.
@@ -236,7 +239,9 @@ func (o *quorumOp) answered(ctx context.Context, e quorum.Effect, resent bool, g
 		return t.Answer(e, a, nil)
 	})
 	if e.Step.Creates() && (resent || failed && !rediserr.Answered(err)) { // another send may be carried out until then
+		o.r.begin()
 		time.AfterFunc(o.params.timeout, func() { // posts, and ends
+			defer o.r.done()
 			b.event(ctx, func(t *quorum.Token) []quorum.Effect { return t.Settled(e.Node, nil) })
 		})
 	}

@@ -37,6 +37,9 @@ type strategy interface {
 
 	// trouble returns why an operation has had no outcome for a time.
 	trouble(op op, p *params, since time.Duration) error
+
+	// underWay returns how many commands are under way, or due.
+	underWay() int
 }
 
 // An op is an operation of a strategy. Unless the token holds the key, all but toAcquire and
@@ -187,13 +190,18 @@ type single struct {
 	node       *node.Node
 	confirming *node.Node // for commands that wait for replicas
 	kind       clientKind
+	pending    *pending
 
 	command func(op, *params) (*node.Call, parse)
 }
 
 func newSingle(client redis.UniversalClient) single {
-	return single{node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client)}
+	return single{
+		node: node.New(client), confirming: node.NewSlow(client), kind: kindOf(client), pending: new(pending),
+	}
 }
+
+func (s *single) underWay() int { return s.pending.and(s.node, s.confirming) }
 
 func (s *single) trouble(_ op, p *params, since time.Duration) error {
 	return silence(s.nodeFor(p), since)
@@ -243,7 +251,7 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		to.hear(got)
 	}
 	//nolint:contextcheck // of the ctx, a node uses only the values
-	s.nodeFor(p).Post(ctx, c)
+	s.pending.post(ctx, s.nodeFor(p), c)
 }
 
 // goOn hands on what a release has left to others that wait. Nobody waits for that.
