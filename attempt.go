@@ -70,6 +70,7 @@ type grant struct {
 	start   clock.Instant
 	length  time.Duration
 	tick    uint64        // of the fences; 0: there are none
+	handed  clock.Redis   // when the key was handed over; 0: it was not, or that is unknown
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
@@ -145,7 +146,9 @@ func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*L
 
 // granted notes the grant of a reply to a command that was sent at start.
 func (a *attempt) granted(start clock.Instant, got reply) {
-	a.grant = grant{start, clock.Validity(a.acquire.ttl, a.request.cfg.grace), got.tick, got.recheckAfter}
+	a.grant = grant{
+		start: start, length: clock.Validity(a.acquire.ttl, a.request.cfg.grace), tick: got.tick, recheck: got.recheckAfter,
+	}
 }
 
 // over reports whether nothing is left at now of a lease, or of the time of WithMaxHold.
@@ -158,7 +161,7 @@ func (a *attempt) over(g *grant, now clock.Instant) bool {
 func (a *attempt) grantOfClaim() grant {
 	p := a.place
 	m, length := &p.message, clock.Validity(p.claim, a.request.cfg.grace)
-	return grant{start: p.watch.Started(m.At, p.arrived), length: length, tick: m.Tick}
+	return grant{start: p.watch.Started(m.At, p.arrived), length: length, tick: m.Tick, handed: m.At}
 }
 
 // claimEnded reports whether nothing is left at now of the claim that the newest message has

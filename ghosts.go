@@ -32,8 +32,10 @@ type tokens struct {
 
 // An ended token was released at a time, or before.
 type ended struct {
-	token string
-	at    clock.Mono
+	token  string
+	tick   uint64      // of its grant; 0: it had none
+	handed clock.Redis // when it was handed the key; 0: unknown
+	at     clock.Mono
 }
 
 // spare notes a token by its stamp.
@@ -53,16 +55,30 @@ func (t *tokens) sparesStamp(stamp uint64) bool {
 func (t *tokens) forget(a *attempt, now clock.Mono) {
 	if token := a.id.token; t.used[token] == a {
 		delete(t.used, token)
-		t.ended[t.ends%len(t.ended)] = ended{token, now}
+		t.ended[t.ends%len(t.ended)] = ended{token, a.grant.tick, a.grant.handed, now}
 		t.ends++
 	}
 }
 
-// endedSince reports whether a token was forgotten at a time or later. So a refusal to an acquire that was sent at
-// that time may be older than the release. It does not know all tokens of a busy Locker: their second
-// release does nothing.
-func (t *tokens) endedSince(token string, at clock.Mono) bool {
-	return slices.ContainsFunc(t.ended[:], func(e ended) bool { return e.token == token && e.at >= at })
+// A sighting is what shows that a token has the key: a refusal to an acquire that was sent at a time, or a message.
+type sighting struct {
+	asked   clock.Mono
+	message *wire.HandOver
+}
+
+// old reports whether a sighting of a token may be older than the end of the token. It does not know all tokens of a
+// busy Locker: their second release does nothing.
+func (t *tokens) old(token string, s sighting) bool {
+	return slices.ContainsFunc(t.ended[:], func(e ended) bool {
+		m := s.message
+		switch {
+		case e.token != token:
+			return false
+		case m == nil:
+			return s.asked <= e.at
+		}
+		return m.Tick <= e.tick && (m.At <= e.handed || e.handed == 0) // with older data, ticks can return
+	})
 }
 
 // uses notes that the token of a call is used from now on.
@@ -113,7 +129,7 @@ func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
 			continue
 		}
 		if stamp, _, made := side.mint.Made(holder); made {
-			side.releaseGhost(n, holder, stamp, asked)
+			side.releaseGhost(n, holder, stamp, sighting{asked: asked})
 		}
 	}
 }
@@ -126,17 +142,17 @@ func (e *engine) handed(h wire.HandOver) {
 		return
 	}
 	n := &names{key: h.Key[prefix:], lock: h.Key, at: e.strategy.wordsOf(h.Key[:prefix], h.Key)}
-	e.releaseGhost(n, h.Token, stamp, clock.MonoNow())
+	e.releaseGhost(n, h.Token, stamp, sighting{message: &h})
 }
 
-// releaseGhost releases a token of this Locker, unless it is used, spared, or was released since asked. While the
+// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. While the
 // release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
-func (e *engine) releaseGhost(n *names, token string, stamp uint64, asked clock.Mono) {
+func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) {
 	ghost := &attempt{engine: e, id: identity{names: n, token: token}}
 	ghost.acquire.timeout = e.cfg.timeout()
 	t := &e.lines.tokens
 	e.lines.mu.Lock()
-	known := t.used[token] != nil || t.sparesStamp(stamp) || t.endedSince(token, asked)
+	known := t.used[token] != nil || t.sparesStamp(stamp) || t.old(token, seen)
 	if !known {
 		t.used[token] = ghost
 	}
