@@ -258,6 +258,12 @@ func (d *draw) detail(r random, f *Fault) {
 		}
 	case ClockRate:
 		f.Rate = 1 + float64(r.IntN(181)-90)/10000
+	case Return: // within 20 ms, ticks come back
+		f.D = r.between(20*ms, 200*ms, ms)
+		if r.chance(30) {
+			f.D = r.between(200*ms, 2*s, 10*ms)
+		}
+		f.D = min(f.D, f.At)
 	case Restart:
 		f.A = f.A && d.name == "loss"
 	}

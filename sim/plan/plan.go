@@ -208,12 +208,13 @@ const (
 	ClockRate Trouble = "clock rate" // Rate
 	Flush     Trouble = "FLUSHALL"   //
 	Delete    Trouble = "deleted"    // Text, a key
+	Return    Trouble = "return"     // to the data of D ago, as a failover does that loses writes
 )
 
 // Loses reports whether a server loses a lock, or its clock jumps forward.
 func (p *Plan) Loses() bool {
 	for _, f := range p.Faults {
-		if f.What == Flush || f.What == Delete || f.What == Restart && f.A || f.What == ClockStep && f.D > 0 {
+		if f.What == Flush || f.What == Delete || f.What == Return || f.What == Restart && f.A || f.What == ClockStep && f.D > 0 {
 			return true
 		}
 	}

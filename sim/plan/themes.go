@@ -88,6 +88,11 @@ var themes = []theme{
 		faults: []Trouble{Delete, Delete, Reset}, every: time.Second,
 	},
 	{
+		name: "return", kinds: queued, processes: [2]int{4, 6}, lockers: 1, keys: 1, delays: near, grid: ms,
+		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do}, options: fleeting, patience: patient, steps: brisk,
+		faults: []Trouble{Return}, every: 1500 * ms,
+	},
+	{
 		name: "overstay", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(far, 8*ms), grid: ms,
 		rate: 15, bursts: 20, burst: 4, own: 20, options: brief, patience: patient, steps: long,
 	},
@@ -194,6 +199,11 @@ func brief(r random, d *draw, kind Kind) Options {
 		o.MaxWait = r.between(max(d.grid, 50*ms), s, max(d.grid, 50*ms))
 	}
 	return o.permits(kind)
+}
+
+// fleeting options: what comes back with older data, and nobody asks for, ends soon.
+func fleeting(r random, _ *draw, kind Kind) Options {
+	return Options{TTL: pick(r, 2*s, 3*s), Fixed: r.chance(15)}.permits(kind)
 }
 
 // keeping options: min holds, and those of usual.

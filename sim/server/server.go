@@ -152,6 +152,39 @@ func (s *Server) ForgetScripts() {
 // Flush loses all data.
 func (s *Server) Flush() { s.redis.FlushAll() }
 
+// Save returns a function that has the server return to the data that it has now.
+func (s *Server) Save() (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tickLocked()
+	var then []func()
+	for _, key := range s.redis.Keys() {
+		left := s.redis.TTL(key)
+		if s.redis.DB(0).Type(key) == "zset" {
+			scores, _ := s.redis.SortedSet(key) // it is there
+			then = append(then, func() {
+				for member, score := range scores {
+					_, _ = s.redis.ZAdd(key, score, member)
+				}
+			})
+		} else if value, err := s.redis.Get(key); err == nil {
+			then = append(then, func() { _ = s.redis.Set(key, value) })
+		}
+		if left > 0 {
+			then = append(then, func() { s.redis.SetTTL(key, left) })
+		}
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.tickLocked()
+		s.redis.FlushAll()
+		for _, do := range then {
+			do()
+		}
+	}
+}
+
 // Delete deletes a key.
 func (s *Server) Delete(key string) { s.redis.Del(key) }
 

@@ -10,7 +10,13 @@ import (
 
 // suffer has a fault begin at its time, and end.
 func (w *world) suffer(f plan.Fault) {
+	restore := func() {}
+	if f.What == plan.Return {
+		time.Sleep(f.At - f.D - time.Since(w.start))
+		restore = w.servers[f.Server].Save()
+	}
 	time.Sleep(f.At - time.Since(w.start))
+	restore()
 	heal := w.begin(f)
 	time.Sleep(f.For)
 	for _, h := range heal {
@@ -48,6 +54,10 @@ func (w *world) begin(f plan.Fault) (heal []func()) {
 	case plan.Stop:
 		for _, roads := range w.roads {
 			heal = append(heal, roads[f.Server].Hole(road.Requests, false, false))
+		}
+	case plan.Return:
+		for _, roads := range w.roads {
+			roads[f.Server].Reset(true)
 		}
 	case plan.Restart:
 		for _, roads := range w.roads {
