@@ -59,11 +59,6 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	}
 }
 
-// TestReadmeIsShort: what needs more words has a page of its own.
-func TestReadmeIsShort(t *testing.T) {
-	require.LessOrEqual(t, len(strings.Fields(mustRead(t, "README.md"))), 1300)
-}
-
 // TestFirstProgramRuns: the first program of the README is complete. It runs unchanged, except for
 // the address of the server, and without a server it prints what the README says.
 func TestFirstProgramRuns(t *testing.T) {
