@@ -18,7 +18,7 @@ type chart struct {
 	unit              Unit
 	log               bool
 	least             float64 // a dashed line; 0: none
-	served            bool    // says until when all were served, or how many never; in this order
+	served            bool    // says until when all were served, or how many were not; in this order
 	readme            bool    // stands below the README's table
 }
 
@@ -42,8 +42,7 @@ const (
 
 var served = []mark{{"served", "served", bar}}
 
-const servedNote = "The share of the callers that got the key at least once, of all who lock, hold and unlock it" +
-	" in a loop"
+const servedNote = "Share of the callers that got the key at least once within the time. All lock and unlock it in a loop"
 
 var charts = []chart{
 	{
@@ -101,7 +100,8 @@ var charts = []chart{
 		marks: []mark{{"commands", "commands", dot}}, unit: Count, log: true,
 	},
 	{
-		file: "redlock-lock.svg", title: "Redlock on 5 nodes: time to lock", note: "On a logarithmic axis.",
+		file: "redlock-lock.svg", title: "Redlock on 5 nodes: time to lock",
+		note:    "On a logarithmic axis. One hung node is faster than none: there are fewer replies to handle.",
 		section: "redlock", panels: cases("", "healthy", "all at 0.5–1.5 ms", "one at 50 ms", "one hung", "one refused"),
 		marks: []mark{{"median", "lock50", dot}, {"99 %", "lock99", ring}}, unit: Seconds, log: true, readme: true,
 	},

@@ -129,7 +129,7 @@ func TestCallersThatWereNeverServedShortenTheBar(t *testing.T) {
 	})
 	p := parse(t, c.svg(table))
 	require.Equal(t, []string{"redlatch", "100 %", "all, within 100 ms"}, p.texts("redlatch"))
-	require.Equal(t, []string{"redsync", "25 %", "48 never"}, p.texts("redsync"))
+	require.Equal(t, []string{"redsync", "25 %", "48 not"}, p.texts("redsync"))
 	bars := p.Rects[1:]
 	require.Len(t, bars, 2)
 	require.InDelta(t, bars[0].Width, 4*bars[1].Width, 0.4, "the best comes first")

@@ -128,7 +128,7 @@ func (l layout) span(s *drawing, y float64, row Row) {
 	}
 }
 
-// servedWords says how long the last caller waited, or how many were never served.
+// servedWords says how long the last caller waited, or how many were not served within the measurement.
 func servedWords(row Row) string {
 	never, ok := row.Figures["never"]
 	longest, measured := row.Figures["longest"]
@@ -136,7 +136,7 @@ func servedWords(row Row) string {
 	case !ok:
 		return ""
 	case never.Median > 0:
-		return fmt.Sprintf("%s never", Count.format(never.Median))
+		return fmt.Sprintf("%s not", Count.format(never.Median))
 	case !measured:
 		return "all"
 	}
