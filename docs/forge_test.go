@@ -86,3 +86,31 @@ func TestBugFormAsksForEachConstructor(t *testing.T) {
 		require.True(t, strings.Contains(form, "\n        - "+constructor[1]+"\n"), constructor[1])
 	}
 }
+
+// TestWhoMayPublishRunsNoCodeOfOthers: in the workflow of a release, a job that may write or sign publishes what other
+// jobs have tested and built. It checks out, installs and compiles nothing.
+func TestWhoMayPublishRunsNoCodeOfOthers(t *testing.T) {
+	_, jobs, found := strings.Cut(workflows(t)[".github/workflows/release.yml"], "\njobs:\n")
+	require.True(t, found)
+	starts := regexp.MustCompile(`(?m)^  (\w+):$`).FindAllStringSubmatchIndex(jobs, -1)
+	var names, writers []string
+	for i, start := range starts {
+		end := len(jobs)
+		if i+1 < len(starts) {
+			end = starts[i+1][0]
+		}
+		name, job := jobs[start[2]:start[3]], jobs[start[1]:end]
+		names = append(names, name)
+		if !strings.Contains(job, ": write") {
+			continue
+		}
+		writers = append(writers, name)
+		require.Contains(t, job, "\n    needs: [test, build]\n")
+		require.Contains(t, job, "sha256sum --check")
+		for _, code := range []string{".ci/", "actions/checkout", "setup-go", "go run", "go install", "go build"} {
+			require.NotContains(t, job, code)
+		}
+	}
+	require.Equal(t, []string{"test", "build", "publish"}, names)
+	require.Equal(t, []string{"publish"}, writers)
+}
