@@ -13,11 +13,11 @@
 //	0 3 * * * /usr/local/bin/redlatch run -try -q -min-hold 1m nightly-report -- /usr/local/bin/make-report
 //
 // The PATH of cron has no ~/go/bin. With -q, cron sends no mail from the other hosts. To make the
-// report also if Redis is down for a while, use "-timeout 5m -q -min-hold 10m" instead. The min
+// report even if Redis is down for a while, use "-timeout 5m -q -min-hold 10m" instead. The min
 // hold is longer than the timeout, so that no other host makes it again.
 //
-// A release has binaries, and an image with nothing but /redlatch, to copy it from or to look at
-// locks:
+// A release will have binaries, and an image that contains only /redlatch. Copy the command from it,
+// or look at locks:
 //
 //	docker run --rm -e REDIS_URL ghcr.io/redlatch/redlatch list
 //
@@ -45,7 +45,7 @@
 //	redis+cluster://user:password@host:port,host:port
 //
 // The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password
-// and the database are those of the Redis servers. If the Sentinels have a password of their own, add
+// and the database belong to the Redis servers. If the Sentinels have a password of their own, add
 // ?sentinel_password=P, and &sentinel_username=U if they have users. Sentinels that require TLS are
 // not supported. The last form names some nodes of a Redis Cluster.
 //
@@ -72,7 +72,7 @@
 //	-min-hold D     keep others out for D after the lock was acquired, even if COMMAND ends sooner
 //	-keep-after D   keep others out for D after COMMAND has ended with status 0, so that it does not run again soon
 //	-max-hold D     end COMMAND, as if the lock was lost, before it has held the lock for D. The default is no limit
-//	-owner NAME     the name of the holder, for status and for those who wait. The default is HOST:PID, those of run
+//	-owner NAME     the name of the holder, for status and for waiters. The default is the host and process id of run
 //	-limit N        KEY is a semaphore with up to N holders, and not a lock with one. It needs one Redis server
 //	-read           KEY has many readers or one writer, and run is a reader. It needs one Redis server
 //	-write          the same, and run is a writer
@@ -84,7 +84,7 @@
 // COMMAND has the stdin, stdout and stderr of redlatch, and these variables in its environment:
 //
 //	REDLATCH_KEY    KEY
-//	REDLATCH_TOKEN  the token that proves ownership. It is a secret: whoever knows it can release the lock
+//	REDLATCH_TOKEN  the token that proves ownership. It is a secret: anyone who knows it can release the lock
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
 //	                With -limit and -read this does not work, since several holders are valid
@@ -100,7 +100,7 @@
 // # Loss
 //
 // The lock is renewed every third of its TTL. It is lost if KEY is deleted or taken, or if Redis is
-// out of reach for too long. Then COMMAND must end. It runs in a process group of its own. Run
+// out of reach for too long. Then COMMAND must end. It runs in its own process group. Run
 // sends SIGTERM to the whole group, and SIGKILL after the time of -grace if a process of the group
 // is left. Run then exits with 70, whatever COMMAND returned. A zombie counts as left, so if nobody
 // reaps it, run ends with the grace.
@@ -152,7 +152,7 @@
 //
 //	-match PATTERN  only keys that match: * stands for any text, ? for any character, [ab] for one of these
 //	-waiting        only keys for which somebody waits
-//	-long           a line for each holder of a shared key too, and for each waiter, up to 100 a key
+//	-long           also a line for each holder of a shared key and for each waiter, up to 100 a key
 //	-json           print a JSON object for each key, as status does, with its kind, votes and servers
 //	-watch          show it again each second. Ctrl-C ends it. On a terminal it stays in place: it shows as many rows
 //	                as fit, and cuts long keys in the middle
@@ -162,10 +162,10 @@
 // save nothing on the server but the reading.
 //
 // KIND is lock, legacy, shared or writer. A shared key is a semaphore, or a read-write lock that
-// readers hold, which look the same in Redis. A lock is told by its form: a token of redlatch, with
-// a TTL. Locks of other libraries are not shown, and
-// neither are those of LegacySetNX that another library holds. With several servers, VOTES says how
-// many of them have the same holder. A lock of a quorum needs more than half.
+// readers hold, which look the same in Redis. List recognizes a lock by its form: a token of
+// redlatch, with a TTL. It does not show locks of other libraries, also not if they hold a lock of
+// LegacySetNX. With several servers, VOTES says how many of them have the same holder. A lock of a
+// quorum needs more than half.
 //
 // A KEY that a terminal cannot show has the form $'orders:\xff', which bash and zsh read. So it can
 // be given to status and unlock. The field key_base64 of a JSON object has a KEY that is not UTF-8.
@@ -180,7 +180,7 @@
 //	time	KEY	old OWNER	new OWNER	fence	how long the new owner has waited
 //
 // It shows hand-overs in the database of the URL. A client that wraps another one may hide its
-// database, and counts as one of database 0. The flags -match and -prefix are those of list. The
+// database, and counts as one of database 0. The flags -match and -prefix work as for list. The
 // old owner is a dash unless watch has seen its hand-over. Watch reads the messages by which Redis
 // tells a waiter that it has a lock or a permit. So it does not see grants of free keys, turns
 // within a process, or waiters that poll, such as those of a quorum. If its connection breaks, it
@@ -193,8 +193,8 @@
 //	KEY	state	OWNER	time left	number of waiters	time since the owner asked
 //
 // The last column is about how long KEY is held, and never less, as far as the clocks agree. Lines
-// that begin with a tab follow, up to 100 for holders and 100 for waiters. Those of holders are only
-// for a semaphore or a read-write lock. The earliest holder and the longest wait come first:
+// that begin with a tab follow, up to 100 for holders and 100 for waiters. Only a semaphore or a
+// read-write lock has lines of holders. The earliest holder and the longest wait come first:
 //
 //	holds	OWNER	time since the owner asked	time left
 //	waits	OWNER	how long
@@ -211,9 +211,8 @@
 // ttl_ns, and writes if a writer holds KEY.
 //
 // If KEY is a semaphore or a read-write lock, the second column reads, for example, "2 holders" or
-// "1 writer". The owner and the time left are those of the holder whose lease ends first. A permit
-// in its min hold counts, and has no owner. The readers of a process that share a permit count as
-// one.
+// "1 writer". The owner and the time left describe the holder whose lease ends first. A permit in
+// its min hold counts, and has no owner. The readers of a process that share a permit count as one.
 //
 // The state can change before you read it. The exit status is 0, whatever the state is. A KEY that
 // is free and has a * or a ? is refused with 64: it is most likely a pattern, for list. Status
@@ -239,8 +238,8 @@
 //	-owner NAME  release only what the holders with this name hold
 //
 // If KEY is a semaphore or a read-write lock with several holders, -owner is required. Unlock
-// releases all permits of that name, and leaves the others alone. So give each process a name of its
-// own, as the default is. Readers of one process can share a permit: unlock releases it for all of
+// releases all permits of that name, and leaves the others alone. So give each process its own
+// name, as the default does. Readers of one process can share a permit: unlock releases it for all of
 // them. If no holder has the name, unlock releases nothing and exits with 75.
 //
 // # Exit status
@@ -254,7 +253,7 @@
 //	75      another owner holds KEY, or its min hold keeps others out. For run: or what -busy-status says
 //	126     COMMAND cannot be run
 //	127     COMMAND was not found. Run checks this before it acquires the lock
-//	128+n   signal n ended COMMAND or the wait. As shells show it, also if it ended watch or list -watch
+//	128+n   signal n ended COMMAND or the wait. The convention of shells; also for watch and list -watch
 //
-// Any other status of run is that of COMMAND. Run needs Linux, macOS or a BSD.
+// Any other status of run is the status of COMMAND. Run needs Linux, macOS or a BSD.
 package main

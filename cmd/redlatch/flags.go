@@ -21,7 +21,7 @@ Without -redis, the environment variable REDIS_URL names the server, or several
 separated by spaces. Use it for URLs with passwords.
 `
 
-// redisFlags are the flags that all commands have, and those of run about what KEY is.
+// redisFlags are the flags that all commands have, and the flags of run that say what KEY is.
 type redisFlags struct {
 	urls    []string
 	cert    string // a file
