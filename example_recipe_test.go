@@ -231,6 +231,9 @@ func settle(ctx context.Context, locker redlatch.Locker, primary *sql.DB, id int
 			return err
 		}
 		defer func() { _ = tx.Rollback() }() // does nothing after Commit
+		if err := claim(ctx, tx, id, lock.Fence()); err != nil {
+			return err // before anything is read: older transactions have ended, or will be refused
+		}
 		var state string
 		if err := tx.QueryRowContext(ctx, getState, id).Scan(&state); err != nil || state == "settled" {
 			return err // nothing to do: somebody has settled it during the wait

@@ -622,29 +622,40 @@ func ExampleNewMigration() {
 	// both keys: false false
 }
 
-var errStale = errors.New("a newer lock has written here")
+var errStale = errors.New("a newer lock has claimed this row")
 
 // database is the part of *sql.DB, *sql.Conn and *sql.Tx that a fenced write needs.
 type database interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
+const claimOrder = `UPDATE orders SET fence = $1 WHERE id = $2 AND fence <= $1`
+
 const setState = `UPDATE orders SET state = $1, fence = $2 WHERE id = $3 AND fence <= $2`
 
-// changeState sets the state of an order, unless a newer lock has set it.
+// claim keeps workers with older locks from changing an order. Read the order afterwards.
+func claim(ctx context.Context, db database, id int, fence uint64) error {
+	return oneRow(db.ExecContext(ctx, claimOrder, fence, id))
+}
+
+// changeState sets the state of an order, unless a newer lock has claimed it.
 func changeState(ctx context.Context, db database, id int, state string, fence uint64) error {
-	result, err := db.ExecContext(ctx, setState, state, fence, id)
+	return oneRow(db.ExecContext(ctx, setState, state, fence, id))
+}
+
+// oneRow returns errStale if a statement has changed no row: a newer lock has claimed it, or there is no such order.
+func oneRow(result sql.Result, err error) error {
 	if err != nil {
 		return err
 	}
 	changed, err := result.RowsAffected()
-	if err == nil && changed == 0 { // a newer lock has set it, or there is no such order
+	if err == nil && changed == 0 {
 		err = errStale
 	}
 	return err
 }
 
-// orders stands in for a database. It has one row and knows one statement.
+// orders stands in for a database. It has one row and knows two statements.
 type orders struct {
 	id    int
 	state string
@@ -652,10 +663,15 @@ type orders struct {
 }
 
 func (o *orders) ExecContext(_ context.Context, query string, args ...any) (sql.Result, error) {
-	if query != setState {
+	state := o.state
+	switch query {
+	case claimOrder:
+	case setState:
+		state, args = args[0].(string), args[1:]
+	default:
 		return nil, errors.New("unknown statement")
 	}
-	state, fence, id := args[0].(string), args[1].(uint64), args[2].(int)
+	fence, id := args[0].(uint64), args[1].(int)
 	if id != o.id || o.fence > fence {
 		return driver.RowsAffected(0), nil
 	}
@@ -664,9 +680,9 @@ func (o *orders) ExecContext(_ context.Context, query string, args ...any) (sql.
 }
 
 // The protected resource refuses a fence that is lower than the highest it has seen. In SQL the fence is a column of
-// the protected row: fence BIGINT NOT NULL DEFAULT 0. It must not be NULL, since a comparison with NULL is never true.
-// The holder of a lock may change the row many times. Here another holder was paused, its lease expired in Redis
-// meanwhile, and both believe that they own the key.
+// the protected row: fence BIGINT NOT NULL DEFAULT 0. It must not be NULL, because a comparison with NULL is never true.
+// A holder claims the row before it reads it, and may then change it many times. Here another holder was paused, its
+// lease expired in Redis meanwhile, and both believe that they own the key.
 func ExampleLock_Fence() {
 	server, client, end := embedded()
 	defer end()
@@ -676,14 +692,16 @@ func ExampleLock_Fence() {
 	next := granted(locker.TryLock(context.Background(), "orders:42"))
 
 	ctx, db := context.Background(), &orders{id: 42, state: "new"}
+	fmt.Println("next claims:", claim(ctx, db, 42, next.Fence()))
+	fmt.Println("paused:", changeState(ctx, db, 42, "packed", paused.Fence()))
 	fmt.Println("next:", changeState(ctx, db, 42, "sent", next.Fence()))
 	fmt.Println("next:", changeState(ctx, db, 42, "delivered", next.Fence()))
-	fmt.Println("paused:", changeState(ctx, db, 42, "packed", paused.Fence()))
 	fmt.Println(db.state)
 	// Output:
+	// next claims: <nil>
+	// paused: a newer lock has claimed this row
 	// next: <nil>
 	// next: <nil>
-	// paused: a newer lock has written here
 	// delivered
 }
 
