@@ -1,21 +1,22 @@
-// Package redlatch provides locks that are kept in Redis.
+// Package redlatch provides distributed locks, read-write locks, semaphores and leader election on
+// Redis and Valkey.
 //
-// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but
-// a process that is paused for longer than the TTL loses it, and may write before it notices. Where
-// two owners would be wrong rather than merely wasteful, let the resource refuse writes whose
+// A lock is a lease: it ends by itself when its TTL runs out. A [Lock] is renewed until Unlock, but a
+// process that is paused for longer than the TTL loses it, and may write before it notices. If two
+// owners would corrupt data and not just repeat work, have the resource refuse writes whose
 // [Lock.Fence] is older than one it has seen.
 //
-// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps
-// it on a quorum of independent nodes. [NewSemaphore] allows several holders of a key,
-// [NewReadWrite] many readers or one writer. [NewLegacySetNX] works beside clients that already
-// lock by SETNX and GETSET. [Do] runs a function under a lock:
+// A [Locker] grants locks. [NewSetNXPX] keeps each lock as one key of one Redis. [NewRedlock] keeps it
+// on a quorum of independent nodes. [NewSemaphore] allows several holders of a key, [NewReadWrite] many
+// readers or one writer. [NewLegacySetNX] works alongside clients that already lock with SETNX and
+// GETSET. [Do] runs a function under a lock:
 //
 //	err := redlatch.Do(ctx, locker, "orders:42", func(ctx context.Context, lock *redlatch.Lock) error {
 //		return ship(ctx, 42, lock.Fence()) // ctx ends when the lock does
 //	})
 //
-// [DoAll] locks several keys, [TryDo] and [TryDoAll] do not wait, and [Lead] runs a function on one
-// process of many. An [Election] says who leads.
+// [DoAll] locks several keys. [TryDo] and [TryDoAll] do not wait. [Lead] elects one of many processes
+// to run a function, and an [Election] says who leads.
 //
 // # Errors
 //
@@ -42,13 +43,14 @@
 //
 // # Servers
 //
-// redlatch needs Redis 5.0 or newer, or Valkey, with EVAL, and without a proxy that checks scripts,
-// as some clouds have. If EVALSHA is renamed away, each call sends its script. Set maxmemory-policy
+// redlatch needs Redis 5.0 or newer, or Valkey, with EVAL. A proxy that checks scripts, such as in some
+// clouds, does not work. If EVALSHA is renamed away, each call sends its script. Set maxmemory-policy
 // to noeviction. [Security] lists the ACL permissions that a restricted Redis user needs.
 //
 // # Documents
 //
-// [Guarantees] says what holds under which failure. [Recipes] has short programs for common tasks.
+// [Guarantees] lists what still holds under each kind of failure. [Recipes] has short programs for
+// common tasks.
 //
 // [Guarantees]: https://github.com/redlatch/redlatch/blob/main/docs/guarantees.md
 // [Recipes]: https://github.com/redlatch/redlatch/blob/main/docs/recipes.md
@@ -64,34 +66,33 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not
-// reentrant: a second Lock call for the same key waits, even in the same goroutine. Callers that
-// lock several keys, one after the other and in different orders, can wait for each other for ever:
-// use [DoAll].
+// Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant:
+// a second Lock call for the same key waits, even in the same goroutine. Callers that lock several
+// keys, one after the other and in different orders, can wait for each other forever: use [DoAll].
 //
-// A key is any string but the empty one, with any bytes. On a *[redis.ClusterClient], a key with a } and
-// no hash tag is refused, since its companion keys could not be in its slot. So is the key of the
-// fences, see [NewSetNXPX].
+// A key is any string but the empty one, with any bytes. A Locker on a *[redis.ClusterClient] refuses a
+// key with a } and no hash tag, because its companion keys could not be in its slot. It also refuses
+// the key of the fences, see [NewSetNXPX].
 //
-// Share one Locker in a process, also among tenants: give their keys prefixes. While callers wait,
+// Share one Locker in a process, even among tenants: give their keys prefixes. While callers queue,
 // each Locker keeps one goroutine and one connection for its subscription. A thousand Lockers keep a
-// thousand of each. The callers of one Locker that wait for one key stand in a line: the Locker asks
-// Redis once for all of them, and serves them one after the other. With [NewSemaphore] they stand in
-// up to 16 lines, and the readers of [NewReadWrite] are served together. While nobody waits, a Locker
-// costs nothing in Redis. It has no Close method: its subscription ends by itself within two seconds
-// after the last waiter has left, so a test that looks for leaks sleeps for that time first. Close
-// the client after the last Unlock. Then calls fail, also those that wait, with an error that matches
-// [redis.ErrClosed], or with [ErrNoQuorum]. Later versions may add methods to this interface, so a type that
-// wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
+// thousand of each. The callers of one Locker that wait for one key form a line: the Locker asks Redis
+// once for all of them, and serves them one after the other. With [NewSemaphore] they form up to 16
+// lines. The readers of [NewReadWrite] are served together. While nobody waits, a Locker costs nothing
+// in Redis. It has no Close method: its subscription ends by itself within two seconds after the last
+// waiter has left. A test that looks for leaks sleeps for that time first. Close the client after the
+// last Unlock. Then all calls fail, including calls that wait, with an error that matches
+// [redis.ErrClosed], or with [ErrNoQuorum]. Later versions may add methods to this interface, so a type
+// that wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
 // Unwrap() Locker.
 //
-// Nothing calls a method of the ctx of a call when the call has returned, also if commands that it has
-// begun go on. So a program may use a ctx again, as package gin does. Hooks of the client and goroutines
-// of this package get a ctx in its place, which has ended and has no values by then. A ctx that the
-// program gets from its own, by [Lock.Context] or as fn of [Do], is a child of it.
+// When a call has returned, nothing calls a method of its ctx, even if commands of the call continue.
+// So a program may reuse a ctx, as package gin does. Hooks of the client and goroutines of this package
+// get a substitute, which has ended and has no values by then. A ctx that the program derives from its
+// own, with [Lock.Context] or as the function of [Do], is a child of it.
 //
-// A fake cannot make a [Lock] that is held. So let it embed a Locker of package redlatchtest, whose
-// methods grant locks and lose them, and return errors of its own, such as a [HeldError].
+// A fake cannot create a held [Lock]. Embed a Locker of package redlatchtest, which grants real locks
+// and can take them away. Return errors such as &HeldError{Owner: "bob"} where the fake should refuse.
 type Locker interface {
 	// Lock waits until key is granted or ctx is done. ctx bounds only the wait: canceling it later
 	// does not release the lock. Give it a deadline, or use [WithMaxWait].
@@ -102,24 +103,24 @@ type Locker interface {
 	// Redis.
 	//
 	// If the first attempt fails with [ErrNotAcquired], or this Locker holds key, Lock waits. It
-	// returns any other error of the first attempt, as TryLock does. While it waits, it retries
-	// after errors and reports them to [Hooks.Trouble]. It returns those that retrying cannot fix: a
-	// key of another Redis type (WRONGTYPE), a command that Redis does not support, a proxy that
-	// refuses scripts, a client that was closed, such an error of so many nodes that the others are
-	// no quorum, and [ErrInvalid].
+	// returns any other error of the first attempt, as TryLock does. While it waits, it retries after
+	// errors and reports them to [Hooks.Trouble]. It returns errors that retrying cannot fix: a key of
+	// another Redis type (WRONGTYPE), an unsupported command, a proxy that refuses scripts, a closed
+	// client, and [ErrInvalid]. With [NewRedlock] it returns them if so many nodes fail with one that
+	// the rest cannot form a quorum.
 	//
-	// ctx must not be that of a lock on the same key of this Locker, as fn of [Do] gets it, nor a
-	// child of it, even by [context.WithoutCancel]: the call could only wait for itself. It fails
-	// with [ErrInvalid], unless key is a semaphore and the call has a limit above 1. In a goroutine
-	// for which the holder does not wait, pass a ctx that comes from elsewhere. The two Lockers of
-	// [NewReadWrite] count as one. A writer and the permits of a semaphore on the same client do,
-	// too.
+	// Do not pass the ctx of a lock on the same key, such as the one that [Do] passes to fn, or a ctx
+	// derived from it, even by [context.WithoutCancel]. The call could only wait for itself. It fails
+	// with [ErrInvalid], unless key is a semaphore and the call has a limit above 1. In a goroutine for
+	// which the holder does not wait, pass a ctx from elsewhere. The two Lockers of [NewReadWrite] count
+	// as one. So do a writer and the permits of a semaphore on the same client.
 	//
-	// A call whose options differ from those of its Locker stands in a line of its own, and so costs
-	// Redis as much as another process. [WithHooks], [WithMaxWait] and [WithLimit] do not count: each
-	// limit has lines. With [NewSetNXPX], Unlock hands the lock to the line whose first caller has
-	// waited longest, of any process. For up to 5 ms, that process then passes it on to those who were
-	// in line, each once, without asking Redis. A key whose lease has ended goes to that line, too.
+	// A call whose options differ from its Locker's options has its own line, and costs Redis as much
+	// as another process. [WithHooks], [WithMaxWait] and [WithLimit] do not count: each limit has
+	// lines. With [NewSetNXPX], [NewSemaphore] and [NewReadWrite], Unlock hands the lock to the line of
+	// any process whose first caller has waited longest. For up to 5 ms, that process then passes it on
+	// to its other waiters, once each, without asking Redis. A key whose lease has ended also goes to
+	// that line.
 	Lock(ctx context.Context, key string, opts ...Option) (*Lock, error)
 
 	// TryLock makes one attempt. The error matches
@@ -133,9 +134,9 @@ type Locker interface {
 	//  - [ErrNotReplicated], with [WithReplicas].
 	//  - [ErrInvalid].
 	//
-	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err()
-	// and [ErrUnavailable], and what is under way is released when it has come back. If ctx had ended
-	// before the call, it matches only ctx.Err().
+	// TryLock returns when ctx ends. If Redis has not answered by then, the error matches ctx.Err() and
+	// [ErrUnavailable], and redlatch releases a lock that is granted later. If ctx had ended before the
+	// call, it matches only ctx.Err().
 	//
 	// After any other error, such as [ErrUnavailable], the outcome is unknown. TryLock then sends a
 	// release, and waits for its reply until ctx ends, or for [WithOpTimeout] at most, unless Redis
@@ -147,9 +148,9 @@ type Locker interface {
 	// handle is renewed like any other.
 	//
 	// Earlier handles keep working, and each of them can release the lock, or pass it on if
-	// [Lock.Token] was never called. Their fences are lower than the new one, so a resource that
-	// checks fences refuses them after the adopter has written. A reader of [NewReadWrite] gets a
-	// lock of its own instead.
+	// [Lock.Token] was never called. Their fences are lower than the new one, so a resource that checks
+	// fences refuses them after the adopter has written. A reader of [NewReadWrite] gets its own lock
+	// instead.
 	//
 	// ctx bounds the call. The error is [ErrLost] if token does not hold key, or if the reply took
 	// longer than the lease lasts, [ErrInvalid], or [errors.ErrUnsupported] with [NewMigration]. After
@@ -158,8 +159,8 @@ type Locker interface {
 	Adopt(ctx context.Context, key string, token Token, opts ...Option) (*Lock, error)
 
 	// Inspect reports who holds key, without changing anything. The answer may be outdated when it
-	// arrives, so it cannot protect a critical section. It looks under the prefix of the Locker, not
-	// under one of a call.
+	// arrives, so it cannot protect a critical section. It uses the prefix of the Locker, and not the
+	// prefix of a call.
 	//
 	// ctx and [WithOpTimeout] bound the call. The error is [ErrInvalid], [ErrUnavailable],
 	// [ErrNoQuorum] with [NewRedlock], or an error of Redis or ctx.
@@ -174,7 +175,7 @@ type Locker interface {
 // heap stays small, the collector may never run, so the lock may last as long as the process.
 // Neither a copy of the struct, nor its Context, nor its Done channel keeps it alive.
 //
-// A zero Lock is one that was released: Err returns [ErrReleased].
+// A zero Lock counts as released: Err returns [ErrReleased].
 type Lock struct {
 	handle handle
 	from   *Lock // the lock on the other side of a migration; nil without one
@@ -191,18 +192,18 @@ func (k *Lock) current() handle {
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
 func (k *Lock) Key() string { return k.current().lease.attempt.id.key }
 
-// Token returns the proof of ownership that Redis keeps. Whoever knows it can [Locker.Adopt] the
-// lock. If Token was called and the lock is lost, Unlock leaves the key alone, since another handle
-// may hold it by the token.
+// Token returns the proof of ownership that Redis keeps. Anyone who knows it can [Locker.Adopt] the
+// lock. If Token was called and the lock is lost, Unlock leaves the key alone, because another handle
+// may hold it with the token.
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If
 // it has passed the lock on, Token returns "".
 func (k *Lock) Token() Token { return Token(k.current().reveal()) }
 
-// Fence returns a fencing token: a number that grows with every grant of the key. Let the protected
-// resource refuse numbers below the highest it has seen. Compare the fences of one key only. The
-// Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one. It is 0 if
-// the strategy issues none.
+// Fence returns a fencing token: a number that grows with every grant of a lock, of a permit, and of a
+// writer. Have the protected resource refuse numbers below the highest it has seen. Compare only fences
+// of one key. The Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one.
+// It is 0 if the strategy issues none.
 func (k *Lock) Fence() uint64 { return k.current().fence() }
 
 // String names the lock, as in `lock "orders:42", fence 123`, for logs and errors. Without fences it
@@ -220,11 +221,12 @@ func (k Lock) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), k.String())
 }
 
-// Until returns the end of the lease: the lock is trusted before this instant and not after.
-// Renewals and Extend move it. A lease that the previous owner handed over begins then, and lasts
-// for 2 s at most until it is extended to the TTL, after 20 ms. With [WithoutRenewal] it lasts for the
-// whole TTL from the hand-over on, and only Extend moves its end. One that was passed on within this
-// process continues, so it may be shorter by up to a hundredth of the TTL.
+// Until returns the end of the lease: the lock is trusted before this instant and not after. Renewals
+// and Extend move it. After a hand-over by another process, a lease that is renewed begins with 2 s
+// (longer with a min hold or a grace). After 20 ms redlatch extends it to the TTL. With
+// [WithoutRenewal] the lease lasts for the whole TTL from the hand-over on, and only Extend moves its
+// end. A lock that was passed on within this process continues its lease, which may be shorter by up to
+// a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
 	if k.handle.lease == nil {
 		return time.Time{}
@@ -275,8 +277,8 @@ func (k *Lock) Context(parent context.Context) context.Context {
 // not on ttl. ctx and [WithOpTimeout] bound the call. If ctx ends it, the lease may still be
 // extended when Redis answers.
 //
-// The error is [ErrLost], [ErrMaxHold] or [ErrReleased] if the lock has ended, and [ErrInvalid] for a nil
-// ctx, a ttl below 1 ms, or one of which [WithGrace] leaves nothing. Any other error, such as
+// The error is [ErrLost], [ErrMaxHold] or [ErrReleased] if the lock has ended. It is [ErrInvalid] for a
+// nil ctx, a ttl below 1 ms, or a ttl of which [WithGrace] leaves nothing. Any other error, such as
 // [ErrUnavailable], leaves Until as it was, and the call may be retried.
 func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	switch {
@@ -302,10 +304,10 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
-// bounds the call. Right after a hand-over, Unlock also waits for the reply to the first extension,
-// for 2 s at most. With [NewRedlock], the release waits for a renewal that is under way on the same
-// node, so the call can take twice that time. From the moment Unlock is called, the lock has ended, and Err returns
-// [ErrReleased] unless the lock had already been lost.
+// bounds the call. Right after a hand-over, Unlock also waits for the reply to the first extension, for
+// 2 s at most. With [NewRedlock], the release waits for a renewal that is under way on the same node,
+// so the call can take twice that time. The lock ends when Unlock is called. From then on Err returns
+// [ErrReleased], unless the lock had already been lost.
 //
 // The error is [ErrLost] or [ErrMaxHold] if the lock had ended before; the next owner's key is
 // untouched. A second call returns [ErrReleased]. After any other error, such as [ErrUnavailable], the
@@ -313,20 +315,20 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 // on to another caller of this process sends nothing, so it does not notice if the key was deleted.
 func (k *Lock) Unlock(ctx context.Context) error { return k.unlock(ctx, 0) }
 
-// UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets
-// the key within that time, and then the next waiter does. Use it to keep a job from running again
-// soon. [Status.Kept] and [HeldError.Kept] tell such a key from one that somebody holds. The lock is
-// not passed on within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key
-// ends with its TTL, which may be sooner. If Redis returns within a minute, the key is kept until d
-// has passed, or a moment longer: d counts from the call.
+// UnlockAfter ends the lock now, as Unlock does, and keeps everybody else out for d: nobody gets the
+// key within that time, and then the next waiter does. Use it to keep a job from running again soon.
+// [Status.Kept] and [HeldError.Kept] distinguish such a key from a held key. The lock is not passed on
+// within the process. With a d of 0 it is Unlock. If Redis cannot be reached, the key ends with its
+// TTL, which may be sooner. If Redis returns within a minute, the key is kept until d has passed, or a
+// moment longer: d counts from the call.
 //
 // If d is 10 s or less, this process hands the key on when d has passed. Redis keeps it for 100 ms
 // longer, in case the process is gone by then. If d is longer, Redis ends it, and the next waiter
 // knows when to ask. With [NewRedlock] waiters poll, and Redis ends it.
 //
-// The error is that of Unlock. A negative d is [ErrInvalid]. With [NewLegacySetNX] the error
-// matches [errors.ErrUnsupported], since its keys have no room for it. In both cases the lock has
-// not ended.
+// The errors are those listed for Unlock. For a negative d the error is [ErrInvalid]. With
+// [NewLegacySetNX] the error matches [errors.ErrUnsupported], because its keys have no room for d. In
+// both cases the lock has not ended.
 func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if d < 0 {
 		return wrap("unlock", k.Key(), invalid("UnlockAfter(%v): negative", d))
