@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and
-// releases it when fn returns or panics. ctx bounds the wait and the work; [WithMaxWait] bounds the
-// wait alone. fn's ctx is a child of ctx that ends when the lock does, with cause [ErrLost] or
-// [ErrMaxHold]. fn may unlock the lock itself; the cause is [ErrReleased] then.
+// Do runs fn while it holds a lock on key. It waits for the lock as [Locker.Lock] does, and releases it
+// when fn returns or panics. ctx bounds the wait and the work. [WithMaxWait] bounds the wait alone. The
+// ctx of fn is a child of ctx that ends when the lock does, with cause [ErrLost] or [ErrMaxHold]. If fn
+// unlocks the lock itself, the cause is [ErrReleased].
 //
-// If l or fn is nil, or l grants a nil or a zero [Lock], the error is [ErrInvalid]. If Lock fails,
-// the error matches all that Lock's does. If ctx has ended when the lock is granted, the error
-// matches ctx's error and its cause, unless this package returned that. In these cases fn was not
-// called, and [WithMinHold] does not apply.
+// If l or fn is nil, or l grants a nil or a zero [Lock], the error is [ErrInvalid]. If Lock fails, the
+// error matches whatever the error of Lock matches. If ctx has ended when the lock is granted, the
+// error matches ctx's error and its cause. Exception: a cause that this package returned. In these
+// cases fn was not called, and [WithMinHold] does not apply.
 //
 // Otherwise Do returns the error of fn. If that matches [ErrNotAcquired], [ErrUnavailable],
 // [ErrNoQuorum] or [ErrNotReplicated], as an error of another lock does, Do returns a [FuncError],
@@ -38,9 +38,9 @@ func Do(
 	return hold(ctx, "do", lock, judged(fn))
 }
 
-// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If that fails, fn
-// is not called and the error matches all that its error does: [ErrNotAcquired] if another owner has
-// key.
+// TryDo is [Do] without the wait: it makes one attempt, as [Locker.TryLock] does. If the attempt fails,
+// TryDo does not call fn, and the error matches whatever the error of [Locker.TryLock] matches:
+// [ErrNotAcquired] if another owner has key.
 func TryDo(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
@@ -55,19 +55,20 @@ func TryDo(
 	return hold(ctx, "try do", lock, judged(fn))
 }
 
-// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once,
-// in that order. It waits for each as [Locker.Lock] does, for all of them no longer than
-// [WithMaxWait]. Callers that name their keys in any order never deadlock, as long as none of them
-// holds another lock meanwhile. opts apply to each lock.
+// DoAll runs fn while it holds locks on all keys. It sorts the keys and acquires each of them once, in
+// that order. It waits for each as [Locker.Lock] does, and for all of them together at most for
+// [WithMaxWait]. Callers may name their keys in any order: they never deadlock, as long as none of them
+// holds another lock during the call. opts apply to each lock.
 //
-// locks has the order of the sorted keys, without duplicates. fn's ctx is a child of ctx that ends
-// as soon as any lock ends; its cause is the Err of that lock. When fn returns or panics, all locks
-// are released in reverse order.
+// locks has the order of the sorted keys, without duplicates. The ctx of fn is a child of ctx that ends
+// as soon as any lock ends. Its cause is the Err of that lock. When fn returns or panics, DoAll
+// releases all locks in reverse order.
 //
-// If l, fn, keys or a key is nil or empty, the error is [ErrInvalid]. If a key cannot be acquired,
-// the error matches all that Lock's does. If a lock ends before all are acquired, the error matches
-// [ErrLost]. In these cases fn was not called, and the locks that were acquired are released at once,
-// without [WithMinHold]. Otherwise the error is that of fn and of lost locks, as in [Do].
+// If l, fn, keys or a key is nil or empty, the error is [ErrInvalid]. If a key cannot be acquired, the
+// error matches whatever the error of Lock matches. If a lock ends before all are acquired, the error
+// matches [ErrLost]. In these cases DoAll has not called fn, and it releases the acquired locks at
+// once, without [WithMinHold]. Otherwise DoAll returns the error of fn, which also matches [ErrLost] if
+// a lock was lost, as in [Do].
 func DoAll(
 	ctx context.Context, l Locker, keys []string,
 	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,
@@ -75,9 +76,9 @@ func DoAll(
 	return doAll(ctx, "do all", Locker.Lock, l, keys, fn, opts)
 }
 
-// TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does.
-// If one fails, the locks that were acquired are released, fn is not called, and the error matches
-// all that of the attempt does: [ErrNotAcquired] if another owner has that key.
+// TryDoAll is [DoAll] without the wait: it makes one attempt at each key, as [Locker.TryLock] does. If
+// one fails, TryDoAll releases the acquired locks and does not call fn. The error matches whatever the
+// error of the attempt matches: [ErrNotAcquired] if another owner has that key.
 func TryDoAll(
 	ctx context.Context, l Locker, keys []string,
 	fn func(ctx context.Context, locks []*Lock) error, opts ...Option,

@@ -96,25 +96,25 @@ func checkLock(l Locker, key string, opts []Option) error {
 // asLead is the option of the calls that an Election makes.
 func asLead(cfg *config) error { cfg.lead, cfg.maxWait = true, 0; return nil }
 
-// Run runs fn while this process leads. Until ctx ends, it waits for the lock as [Locker.Lock] does,
-// runs fn, releases the lock, pauses, and starts again. fn's ctx ends as in [Do]. fn must return when
-// its ctx ends, since another leader may start then.
+// Run runs fn while this process leads. Until ctx ends, it waits for the lock as [Locker.Lock] does, runs
+// fn, releases the lock, pauses, and starts again. The ctx of fn ends as in [Do]. fn must return when
+// its ctx ends, because another leader may start then.
 //
-// Those that wait learn who leads by [Election.Leader], and by [Hooks.Waiting] and [Hooks.Moved].
-// [Event.Lead] tells the events of an Election from those of other calls.
+// [Election.Leader], [Hooks.Waiting] and [Hooks.Moved] tell a follower who leads. [Event.Lead] marks the
+// events of an Election.
 //
-// If fn returns an error, its term ends, and Run goes on. [Hooks.Trouble] reports the error, with the
-// Cause [CauseFunc] and at most once a second for a key, unless it matches the error or the cause of
-// fn's ctx, which has ended. It is a [FuncError] if it would be one of [Do]. If fn returns [ErrStop],
-// or an error that wraps it, Run releases the lock and returns nil. If fn panics, the lock is released,
-// and the panic continues. Run continues after a lost lock and after an outage of Redis:
-// [Hooks.Trouble] reports the errors of Lock. After a term the pause is 0.5 to 1 s, at random. It
+// If fn returns an error, its term ends, and Run continues. [Hooks.Trouble] reports the error with the
+// Cause [CauseFunc], at most once a second for a key, and as a [FuncError] if [Do] would return one.
+// Exception: an error that matches the error or the cause of fn's ctx after that has ended. If fn
+// returns [ErrStop], or an error that wraps it, Run releases the lock and returns nil. If fn panics, Run
+// releases the lock, and the panic continues. Run continues after a lost lock and after an outage of
+// Redis: [Hooks.Trouble] reports the errors of Lock. After a term the pause is 0.5 to 1 s, at random. It
 // doubles each time Lock fails, up to 8 to 16 s.
 //
-// When ctx ends, the error matches ctx's error and its cause, unless this package returned that. If
-// Run waited for the lock, it also matches all that the error of [Locker.Lock] does. Run returns at
-// once with an error that retrying cannot fix, as [Locker.Lock] does, and with [ErrInvalid] while
-// another Run of the Election is under way.
+// When ctx ends, the error matches ctx's error and its cause. Exception: a cause that this package
+// returned. If Run waited for the lock, the error also matches whatever the error of [Locker.Lock]
+// matches. Run returns at once with an error that retrying cannot fix, as [Locker.Lock] does, and with
+// [ErrInvalid] while another Run of the Election is under way.
 func (e *Election) Run(ctx context.Context, fn func(ctx context.Context, lock *Lock) error) error {
 	switch err := checkCall(e.locker, fn == nil); {
 	case err != nil:
