@@ -10,13 +10,13 @@ import (
 )
 
 // An Option changes how a lock is acquired and kept. An option of a constructor is a default of the
-// Locker. An option of a call overrides that default, but [WithHooks] adds to it. The callers of a
-// Locker that wait for one key stand in a line, see [Locker]. Calls of Lock with other options stand in
-// lines of their own. For an invalid option, or nil, the error matches [ErrInvalid] and names the
-// option and its value. Nothing has been sent then. A duration above 100 years counts as 100 years.
+// Locker. An option of a call overrides that default, but [WithHooks] adds to it. Calls with other
+// options than their Locker have their own lines, see [Locker]. For an invalid option, or nil, the
+// error matches [ErrInvalid] and names the option and its value. redlatch has then sent nothing. A
+// duration above 100 years counts as 100 years.
 //
 // A call takes back a default of [WithMaxHold], [WithMinHold], [WithMaxWait] or [WithGrace] with 0, and
-// one of [WithOwner] or [WithKeyPrefix] with an empty text. It cannot take back [WithoutRenewal],
+// a default of [WithOwner] or [WithKeyPrefix] with an empty text. It cannot take back [WithoutRenewal],
 // [WithoutQueue], [WithReplicas] or [WithHooks]: calls without these need another Locker.
 type Option func(*config) error
 
@@ -136,12 +136,11 @@ func (cfg *config) timeout() time.Duration {
 	return min(max(cfg.ttl/10, 50*time.Millisecond), time.Second)
 }
 
-// WithTTL sets how long a lock lasts without renewal. The default is 10 s, the minimum 3 ms, the
-// maximum 100 years. A fraction of a millisecond is cut off. A short TTL frees the lock of a
-// crashed process sooner. A long TTL survives a longer outage of Redis. A process that is busy or
-// paused for longer than the TTL loses the lock: with a TTL of a second or less, expect that under
-// load or garbage collection. A TTL below 10 s also shortens the default of [WithOpTimeout], which
-// a busy machine may not meet.
+// WithTTL sets how long a lock lasts without renewal. A fraction of a millisecond is cut off. A short
+// TTL frees the lock of a crashed process sooner. A long TTL survives a longer outage of Redis. A
+// process that is busy or paused for longer than the TTL loses the lock: with a TTL of a second or
+// less, expect that under load or garbage collection. A TTL below 10 s also shortens the default of
+// [WithOpTimeout], which a busy machine may not meet. Default: 10 s. Minimum: 3 ms. Maximum: 100 years.
 func WithTTL(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < shortestTTL {
@@ -162,8 +161,8 @@ func WithoutRenewal() Option {
 }
 
 // WithMaxHold ends the lock, with [ErrMaxHold], once it has been held for d, despite renewals and
-// [Lock.Extend]. The minimum is 1 ms. 0 means no limit, and is the default. Such a lock is not passed on
-// within the process.
+// [Lock.Extend]. Such a lock is not passed on within the process. Default: 0, which means no limit.
+// Minimum: 1 ms.
 func WithMaxHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d != 0 && d < time.Millisecond {
@@ -175,13 +174,13 @@ func WithMaxHold(d time.Duration) Option {
 }
 
 // WithMinHold keeps others out for d after the grant, even if the lock is released sooner or its
-// process crashes. Use it for a job that several processes start at the same time: if the job ends
-// at once, the next process does not run it again. Unlock is [Lock.UnlockAfter] of what is left of
-// d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease
-// lasts for d. If the lock is lost, others may get the key sooner. A lock that no caller got, and
-// one that [Do] gives back without calling fn, keeps nobody out. The minimum is 1 ms. 0 means none, and
-// is the default. A d above that of [WithMaxHold] is refused. Such a lock is not passed on within the
-// process.
+// process crashes. Use it for a job that several processes start at the same time: if the job ends at
+// once, the next process does not run it again. Unlock then works like [Lock.UnlockAfter] for the rest
+// of d, which says when the next waiter gets the lock. If the TTL is shorter than d, the first lease
+// lasts for d. If the lock is lost, others may get the key sooner. The min hold does not apply to a
+// lock that never reached its caller, or that [Do] released without calling fn. d must not be longer
+// than [WithMaxHold]. Such a lock is not passed on within the process. Default: 0, which means none.
+// Minimum: 1 ms.
 func WithMinHold(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d != 0 && d < time.Millisecond {
@@ -192,13 +191,13 @@ func WithMinHold(d time.Duration) Option {
 	}
 }
 
-// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts
-// of the client are. The default is a tenth of the TTL, but at least 50 ms and at most 1 s. If an
-// Unlock gets no reply in that time, the release is sent again in the background, for a minute.
+// WithOpTimeout bounds one command on one Redis node, including its retries, whatever the timeouts of
+// the client are. If an Unlock gets no reply in that time, redlatch sends the release again in the
+// background, for a minute.
 //
-// The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the
-// clock of Redis. It fails with [ErrUnavailable] if they do not fit into d, so d must be more than
-// twice the round trip.
+// The first attempt to acquire on a node, and one each hour, needs two round trips, to learn the clock
+// of Redis. It fails with [ErrUnavailable] if they do not fit into d, so d must be more than twice the
+// round trip. Default: a tenth of the TTL, at least 50 ms and at most 1 s.
 func WithOpTimeout(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d <= 0 {
@@ -209,17 +208,16 @@ func WithOpTimeout(d time.Duration) Option {
 	}
 }
 
-// WithMaxWait bounds the wait of [Locker.Lock], [Do] and [DoAll], and nothing else: fn of Do runs
-// for as long as it likes, with a ctx that d does not end. When d has passed, the error matches
+// WithMaxWait bounds the wait of [Locker.Lock], [Do] and [DoAll], and nothing else: fn of Do runs for
+// as long as it likes, with a ctx that d does not end. When d has passed, the error matches
 // [ErrNotAcquired] or [ErrUnavailable], as for a ctx that ended, but not [context.DeadlineExceeded].
-// ctx bounds the wait, too, and its end is reported as such. 0 means no bound, and is the default. A
-// negative d is refused.
+// ctx also bounds the wait, and the error reports its end. Default: 0, which means no bound.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
-// the shorter one of its two Lockers. If it has passed when a key is granted, there is one attempt for
-// each key that is left. Calls with it stand in line with those without.
-// [Locker.TryLock] and [Locker.Adopt] do not wait, so it has no effect on them. [Lead] refuses it,
-// since a follower waits for as long as another one leads, and ignores that of its Locker.
+// the shorter one of its two Lockers. If d has passed when a key is granted, DoAll makes one attempt
+// for each key that is left. Calls with and without it share a line. [Locker.TryLock] and
+// [Locker.Adopt] do not wait, so it has no effect on them. [Lead] refuses this option, because a
+// follower waits until it leads, and ignores one that was given to its Locker.
 func WithMaxWait(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < 0 {
@@ -240,13 +238,13 @@ func waitingSince(began time.Time) Option {
 	}
 }
 
-// WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and
-// half of each is random. The default is 8 ms and 128 ms, the minimum 1 ms, the maximum a day. Callers
-// poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or [WithoutQueue], if Redis refuses SUBSCRIBE
-// or PUBLISH, if all of them have very little time left, and after an error. The first in a queue also
-// polls if the holder is a client of another library. A pause is cut short if the holder's lease ends
-// earlier, or if the key often changes hands. After releasing a key that others want, or for which
-// more of its own callers wait, a polling Locker waits up to longest before it asks for that key again.
+// WithPollInterval sets the pauses of callers that poll: they double from shortest to longest, and half
+// of each is random. Callers poll with [NewRedlock], [NewLegacySetNX], a [redis.Ring] or
+// [WithoutQueue], if Redis refuses SUBSCRIBE or PUBLISH, if all of them have very little time left, and
+// after an error. The first in a queue also polls if the holder is a client of another library. A pause
+// is cut short if the holder's lease ends earlier, or if the key often changes hands. After releasing a
+// key that others want, or for which more of its own callers wait, a polling Locker waits up to longest
+// before it asks for that key again. Default: 8 ms and 128 ms. Minimum: 1 ms. Maximum: a day.
 func WithPollInterval(shortest, longest time.Duration) Option {
 	return func(cfg *config) error {
 		if shortest < time.Millisecond || longest < shortest {
@@ -260,29 +258,29 @@ func WithPollInterval(shortest, longest time.Duration) Option {
 // longestPoll is the longest time that polls are apart, so that multiples of it do not overflow.
 const longestPoll = 24 * time.Hour
 
-// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use
-// it for keys that clients of other libraries lock too: they poll, and a lock with a queue is
-// handed from one process to the next and never free in between.
+// WithoutQueue makes a Locker poll at the intervals of [WithPollInterval] instead of queueing. Use it
+// for keys that clients of other libraries also lock. They poll, and a lock with a queue is handed from
+// one process to the next and never free in between.
 //
 // A key that is also locked without this option still has a queue, and Unlock hands the lock to the
-// first in it. A Locker with the option queues, too, for a second after it was refused a key that a
-// Locker without it held. So each process gets its share while the option is removed process by
+// first in it. A Locker with the option also queues for a second after it was refused a key that a
+// Locker without it held. So each process gets its share while you remove the option process by
 // process. [NewSemaphore] and [NewReadWrite] refuse this option.
 func WithoutQueue() Option {
 	return func(cfg *config) error { cfg.noQueue = true; return nil }
 }
 
 // WithKeyPrefix puts prefix before every key in Redis. [Lock.Key], events and errors show the key
-// without it. The default is no prefix.
+// without it. Exception: an error for a key that only its prefix makes invalid. Default: no prefix.
 func WithKeyPrefix(prefix string) Option {
 	return func(cfg *config) error { cfg.prefix = prefix; return nil }
 }
 
 // WithOwner names the owner of the lock for [Status], [HeldError], events and logs: for example a
-// service and its host, or a job. The token is then name, a slash and a UUID, so whoever can read
-// the key sees the name. name is printable, has at most 200 bytes, and does not begin with a tilde or
-// an exclamation mark. The default is "<host>:<pid>", such as "api-7:4711". With an empty name there is
-// none.
+// service and its host, or a job. The token is then name, a slash and a UUID, so anyone who can read
+// the key sees the name. It must be printable, have at most 200 bytes, and not begin with a tilde or an
+// exclamation mark. With an empty name the lock has no owner. Default: "<host>:<pid>", such as
+// "api-7:4711".
 func WithOwner(name string) Option {
 	return func(cfg *config) error {
 		cfg.owner = name
@@ -293,14 +291,14 @@ func WithOwner(name string) Option {
 	}
 }
 
-// WithGrace ends the lock d before its lease ends in Redis. So if it is lost, its holder has d to
+// WithGrace ends the lock d before its lease ends in Redis. If the lock is lost, its holder has d to
 // stop before others may start. Use it for a leader that takes d to stop. The lock is trusted until
 //
 //	until = start + TTL − drift − d
 //
 // It survives outages that are shorter by d, so raise the TTL. If d is more than about a third of the
-// TTL, the lock is renewed more often: each time half of the trusted time has passed. The default is 0.
-// Unlock releases the key at once. A d that leaves nothing of the TTL is refused.
+// TTL, the lock is renewed more often: each time half of the trusted time has passed. Unlock releases
+// the key at once. d must leave something of the TTL. Default: 0.
 func WithGrace(d time.Duration) Option {
 	return func(cfg *config) error {
 		if d < 0 {
@@ -311,13 +309,13 @@ func WithGrace(d time.Duration) Option {
 	}
 }
 
-// WithLimit gives a call of a [NewSemaphore] Locker a limit of its own, such as that of a tenant: the
-// call is granted a permit while fewer than n are held. Callers with equal limits wait in the same
-// lines. n is from 1 to [math.MaxInt32]. [Locker.Adopt] asks for no permit, so it ignores n. Other
-// Lockers refuse this option, and so do constructors.
+// WithLimit gives a call of a [NewSemaphore] Locker its own limit, such as the limit of a tenant: the
+// call gets a permit while fewer than n are held. Callers with equal limits wait in the same lines. n
+// is from 1 to [math.MaxInt32]. [Locker.Adopt] asks for no permit, so it ignores n. Other Lockers
+// refuse this option, and so do constructors.
 //
 // If calls have different limits for one key, give the Locker a limit above 1. With a limit of 1 it
-// passes its permit on within the process, as a lock, and does not look for permits of others then.
+// passes its permit on within the process, like a lock, and does not check the permits of others then.
 func WithLimit(n int) Option {
 	return func(cfg *config) error {
 		if !validLimit(n) {
@@ -328,12 +326,11 @@ func WithLimit(n int) Option {
 	}
 }
 
-// WithReplicas grants a lock only when n replicas have confirmed it within timeout, by the command
-// WAIT. A failover to one of them then keeps the lock; a failover to another replica may lose it, and
-// so may any failover while a Cluster moves the slot of the key. n is 1 or more. timeout is 1 ms or
-// more. It is less than the ReadTimeout of the client, and less than the time for which the lock is
-// trusted: the TTL less 1 %, 2 ms and the time of [WithGrace]. It extends [WithOpTimeout], and shortens
-// the lease.
+// WithReplicas grants a lock only when n replicas have confirmed it within timeout, with the command
+// WAIT. A failover to one of them then keeps the lock. A failover to another replica may lose it, and
+// so may any failover while a Cluster moves the slot of the key. The minimum is 1 for n and 1 ms for
+// timeout. timeout must be less than the ReadTimeout of the client, and than the TTL less 1 %, 2 ms and
+// the grace. It extends [WithOpTimeout], and shortens the lease.
 //
 // If too few confirm, the grant is released and the call fails with [ErrNotReplicated]. A Lock call
 // that is already waiting for the key retries instead. Renewals, Extend and Unlock do not WAIT. The
@@ -341,7 +338,7 @@ func WithLimit(n int) Option {
 // *[redis.ClusterClient]. Others refuse it. Such a lock is not passed on within the process.
 //
 // Calls that WAIT use up to half of the PoolSize of the client. With a PoolSize of 1, and go-redis
-// before v9.23, other calls of the client stand behind them.
+// before v9.23, other calls of the client wait for them.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return func(cfg *config) error {
 		if n < 1 || timeout < time.Millisecond {
@@ -352,8 +349,8 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	}
 }
 
-// WithHooks adds callbacks that report events of locks. If it is given more than once, all are
-// called, in order. The hooks of a call run after those of the Locker.
+// WithHooks adds callbacks that report events of locks. If it is given more than once, all hooks are
+// called, in order. The hooks of the Locker run before the hooks of a call.
 func WithHooks(h Hooks) Option {
 	return func(cfg *config) error { cfg.hooks.add(h); return nil }
 }
