@@ -20,17 +20,18 @@ import (
 // Each of these errors stands for one thing that a caller can do next. Match them with [errors.Is]:
 // the errors that are returned add the operation, the key and the cause, on one line.
 var (
-	// ErrNotAcquired says that Redis has answered that another owner has the key, or keeps others
-	// out by [Lock.UnlockAfter] or [WithMinHold], or that concurrent attempts on a quorum split the
-	// nodes and none was granted. Wait, or do something else. A [HeldError] describes the owner if
-	// it is known. If ctx ended a wait, the error also matches ctx.Err().
+	// ErrNotAcquired says that another owner has the key, as Redis answered or as this Locker knows.
+	// The owner holds it, or keeps others out with [Lock.UnlockAfter] or [WithMinHold]. On a quorum,
+	// concurrent attempts can also split the nodes so that none is granted. Wait, or do something else.
+	// A [HeldError] describes the owner if it is known. If ctx ended a wait, the error also matches
+	// ctx.Err().
 	ErrNotAcquired error = &sentinel{text: "held by another owner"}
 
-	// ErrUnavailable says that Redis, and not another owner, is the reason: it did not answer,
-	// could not be reached, or returned an error that is not a known mistake of the caller. Errors of
-	// proxies, of the client and of its hooks match, too. Try again later. The outcome of the
-	// operation is unknown, unless the error also matches another of these variables. The error
-	// matches [context.DeadlineExceeded] or [context.Canceled] only if the ctx of the call has ended.
+	// ErrUnavailable says that Redis is the reason, and not another owner. Redis did not answer, could
+	// not be reached, or returned an error that is not a known mistake of the caller. Errors of
+	// proxies, of the client and of its hooks also match. Try again later. The outcome of the operation
+	// is unknown, unless the error also matches another of these variables. The error matches
+	// [context.DeadlineExceeded] or [context.Canceled] only if the ctx of the call has ended.
 	ErrUnavailable error = &sentinel{text: "Redis is unavailable"}
 
 	// ErrLost says that the lock ended before it was released. It expired, was deleted, was evicted
@@ -46,10 +47,10 @@ var (
 	// ErrReleased says that this handle was already unlocked.
 	ErrReleased error = &sentinel{text: "lock already released"}
 
-	// ErrNoQuorum says that too few nodes answered to decide. An error is no answer, also if retrying
-	// cannot fix it, as WRONGTYPE or that of a client that was closed: [QuorumError] has it. A failed
-	// attempt to acquire is released. The outcome of an Adopt, Extend or Unlock is unknown.
-	// ErrNoQuorum also matches [ErrUnavailable].
+	// ErrNoQuorum says that too few nodes answered to decide. A node that returns an error has not
+	// answered, even if the error is permanent, such as WRONGTYPE. [QuorumError.Nodes] has the errors.
+	// redlatch releases a failed attempt to acquire. The outcome of an Adopt, Extend or Unlock is
+	// unknown. ErrNoQuorum also matches [ErrUnavailable].
 	ErrNoQuorum error = &sentinel{text: "no quorum of the nodes answered", is: ErrUnavailable}
 
 	// ErrNotReplicated says that too few replicas confirmed a grant, see [WithReplicas]. The grant
@@ -62,8 +63,7 @@ var (
 	// locks on the keys before it.
 	ErrInvalid error = &sentinel{text: "invalid argument"}
 
-	// ErrStop is no failure: fn of [Lead] returns it, or an error that wraps it, to end Lead with
-	// nil.
+	// ErrStop ends [Lead] without an error: fn returns it, or an error that wraps it.
 	ErrStop error = &sentinel{text: "stop leading"}
 )
 
@@ -277,9 +277,9 @@ var unfixable = []error{rediserr.ErrOtherData, rediserr.ErrBadScript, ErrInvalid
 type QuorumError struct {
 	Op, Key string // acquire, extend, adopt, release or inspect; the key as the caller named it
 	Need    int    // how many nodes had to do it
-	// Nodes holds one answer for each client, in the order of the clients: nil for done,
-	// [ErrNotAcquired] for held by another owner, [ErrLost] for not held by the lock's token, or the
-	// reason why the node did not answer.
+	// Nodes has one answer for each client, in the order of the clients. nil means done,
+	// [ErrNotAcquired] held by another owner, and [ErrLost] not held by the lock's token. Any other
+	// error is the reason why the node did not answer.
 	Nodes []error
 
 	names []string // of the nodes
@@ -306,10 +306,10 @@ func (e *QuorumError) answers() string {
 	return b.String()
 }
 
-// Unwrap returns the one sentinel that the error matches. The error does not match those of single
-// nodes: [ErrNotAcquired] of one node does not mean that the lock is held. If another package made
-// the error, the sentinel is the one that so many nodes answered that the others are no quorum, or
-// else [ErrNoQuorum].
+// Unwrap returns the one sentinel that the error matches. The error does not match the errors of single
+// nodes: [ErrNotAcquired] of one node does not mean that the lock is held. If another package made the
+// error, Unwrap looks for a sentinel from so many nodes that the rest cannot form a quorum. Without one
+// it returns [ErrNoQuorum].
 func (e *QuorumError) Unwrap() error {
 	if e.err != nil {
 		return e.err
