@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Hooks are callbacks that report events of locks, like those of [net/http/httptrace]. Any of them
-// may be nil, and they may run concurrently. A hook is called in the goroutine that noticed the event,
-// or in one of its own. It must return quickly, and must not panic: in a goroutine of this package, as
-// that of a renewal, a panic ends the process. It may run after Done was closed or Unlock has
-// returned, and after Acquired of the next lock.
+// Hooks are callbacks that report events of locks, like [net/http/httptrace.ClientTrace] for requests.
+// Any of them may be nil, and they may run concurrently. A hook is called in the goroutine that noticed
+// the event, or in its own goroutine. It must return quickly, and must not panic: in a goroutine of
+// this package, such as for a renewal, a panic ends the process. It may run after Done was closed or
+// Unlock has returned, and after Acquired of the next lock.
 //
 // ctx is the ctx of the call that the event is about, or a child of it, for its values: it may have
 // ended. It has no values if there is no such call, as in a renewal, if the call has no ctx, as
@@ -21,14 +21,14 @@ import (
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
 	Acquired func(context.Context, Event)
-	// Waiting reports that a Lock call starts to wait, since its first attempt was refused, or the
+	// Waiting reports that a Lock call starts to wait, because its first attempt was refused, or the
 	// Locker knows that the key is held. Err is the refusal. It has a [HeldError] if the owner is
 	// known.
 	Waiting func(context.Context, Event)
-	// Moved reports that a Lock call still waits, and that the key has another holder than when
-	// Waiting or Moved was last called. So the followers of [Lead] learn who leads. Err is the
-	// newest refusal. A holder that holds the key only between two looks is not reported. It is
-	// never called where a key can have several holders, and with [NewLegacySetNX].
+	// Moved reports that a Lock call still waits, and that the key has another holder than when Waiting
+	// or Moved was last called. So the followers of [Lead] learn who leads. Err is the newest refusal.
+	// Moved does not report a holder that holds the key only between two requests. It is never called
+	// with [NewLegacySetNX], or for a key that can have several holders.
 	Moved func(context.Context, Event)
 	// Renewed reports that a renewal or Extend succeeded. If readers share a permit, only the hooks
 	// of one of them report its renewals.
@@ -36,23 +36,23 @@ type Hooks struct {
 	// RenewFailed reports that a renewal or Extend failed with Err while the lock is still held. A
 	// renewal is retried.
 	RenewFailed func(context.Context, Event)
-	// Lost reports that the lock ended with Err before it was released. That includes a fixed lease
-	// that was left to expire on purpose.
+	// Lost reports that the lock ended with Err before it was released. This includes a fixed lease
+	// that the program let expire on purpose.
 	Lost func(context.Context, Event)
 	// Released reports that Unlock ended the lock. Err is nil if Redis confirmed it, or if the lock
 	// was passed on within the process.
 	Released func(context.Context, Event)
-	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or
-	// PUBLISH with Err, although other commands work. So an outage is not reported here. Key is
-	// empty, and only the Locker's own hooks run. A new refusal after a recovery is reported again,
-	// one of PUBLISH once a minute at most.
+	// Degraded reports that the waiters of the Locker poll because Redis refuses SUBSCRIBE or PUBLISH
+	// with Err, although other commands work. Degraded does not report outages. Key is empty, and only
+	// the Locker's own hooks run. Degraded reports a new refusal after a recovery again, and a refusal
+	// of PUBLISH at most once a minute.
 	Degraded func(context.Context, Event)
-	// Trouble reports an attempt of [Locker.Lock], [Locker.TryLock] or [Locker.Adopt] that failed
-	// with Err because of Redis, whether it is retried or Err is returned. An error that retrying
-	// cannot fix, see [Locker.Lock], is only returned. Trouble also reports a failed node of
-	// [NewRedlock], even if the operation succeeds: then Key is empty, and only the Locker's own hooks
-	// run. It is called at most once a second for each Cause and Node of a Locker. And it reports
-	// errors that fn of [Lead] returned, with the Cause [CauseFunc], at most once a second for each key.
+	// Trouble reports an attempt of [Locker.Lock], [Locker.TryLock] or [Locker.Adopt] that failed with
+	// Err because of Redis, whether it is retried or Err is returned. An error that retrying cannot
+	// fix, see [Locker.Lock], is only returned. Trouble also reports a failed node of [NewRedlock],
+	// even if the operation succeeds: then Key is empty, and only the Locker's own hooks run. It is
+	// called at most once a second for each Cause and Node of a Locker. It also reports errors that fn
+	// of [Lead] returned, with the Cause [CauseFunc], at most once a second for each key.
 	Trouble func(context.Context, Event)
 }
 
@@ -67,7 +67,8 @@ type Event struct {
 	// process runs.
 	Lead bool
 	// Attempts counts the acquisition attempts since the call, by its line, in [Hooks.Acquired],
-	// [Hooks.Waiting], [Hooks.Moved] and [Hooks.Trouble]. It is 0 for [Locker.Adopt].
+	// [Hooks.Waiting], [Hooks.Moved] and [Hooks.Trouble]. It is 0 for [Locker.Adopt], except of a
+	// reader, which makes an attempt.
 	Attempts int
 	// Elapsed is the time since the call, up to [Hooks.Acquired]. Afterwards it is the time since the
 	// grant.
@@ -126,13 +127,13 @@ var zeros = []slog.Value{
 }
 
 // SlogHooks returns [Hooks] that write to logger, or to [slog.Default] if it is nil. [Hooks.Lost] is
-// logged at Error; [Hooks.RenewFailed], [Hooks.Degraded], [Hooks.Trouble] and a release that Redis
-// did not confirm at Warn; all others at Debug. Attributes without a value are left out. Logs contain
-// the owner and no token, since tokens are secret.
+// logged at Error; [Hooks.RenewFailed], [Hooks.Degraded], [Hooks.Trouble] and a release that Redis did
+// not confirm at Warn; all others at Debug. SlogHooks leaves out attributes without a value. Logs
+// contain the owner and no token, because tokens are secret.
 //
-// Of the failed renewals of a lock only the first is logged, until one has succeeded. For all locks
-// there is at most one such line a second: its attribute others counts the other locks whose renewals
-// began to fail since the line before.
+// Of the failed renewals of a lock, SlogHooks logs only the first, until one has succeeded. For all
+// locks it writes at most one such line a second. The attribute others counts the other locks whose
+// renewals began to fail since the line before.
 func SlogHooks(logger *slog.Logger) Hooks {
 	logger = cmp.Or(logger, slog.Default())
 	at := func(level slog.Level, message string) func(context.Context, Event) {
