@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// A Token proves who holds a key. It is a UUID of version 7 or 8, which has the time when it was made,
-// after the name of [WithOwner] and a slash if there is a name. That of a writer of [NewReadWrite]
-// begins with an exclamation mark.
+// A Token proves who holds a key. It is a UUID of version 7 or 8, which has the time when it was made.
+// If [WithOwner] gives a name, the token begins with the name and a slash. The token of a writer of
+// [NewReadWrite] begins with an exclamation mark.
 //
-// It is a secret: whoever knows it can [Locker.Adopt] the lock, and so release it. Packages fmt,
-// log/slog and encoding/json print it as "…", also in an exported field. They print the secret where
-// they call no method: fmt in an unexported field, and for the verbs %p and %w, which are not for
-// strings, and encoding/json in the key of a map. string(token) is the secret, to store it or to hand
-// it to another process.
+// It is a secret: anyone who knows it can [Locker.Adopt] the lock, and so release it. Packages fmt,
+// log/slog and encoding/json print it as "…", also in an exported field. They print the secret if they
+// call no method. fmt does so in an unexported field, and for the verbs %p and %w, which are not for
+// strings. encoding/json does so in the key of a map. string(token) is the secret, to store it or to
+// hand it to another process.
 type Token string
 
 // String returns "…", or "" for an empty token.
@@ -42,19 +42,19 @@ func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 // MarshalJSON returns what String does, in quotes.
 func (t Token) MarshalJSON() ([]byte, error) { return []byte(t.GoString()), nil }
 
-// MarshalText returns what String does, for encoders other than that of JSON.
+// MarshalText returns what String does, for encoders other than encoding/json.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
-// Status is the answer of [Locker.Inspect]. Of a semaphore it describes the holder whose lease ends
+// Status is the answer of [Locker.Inspect]. For a semaphore it describes the holder whose lease ends
 // first.
 type Status struct {
 	Held  bool   // somebody holds the key
 	Kept  bool   // nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out
 	Token Token  // of the holder
 	Owner string // of the holder, see [WithOwner]; may be empty
-	// Since is when the holder began to ask for the lock, by the clock of its process: most often
-	// the beginning of its call. The lock has been held for at most that long. It is zero if it is
-	// unknown, as for a client of another library.
+	// Since is when the holder began to ask for the lock, by the clock of its process: most often the
+	// beginning of its call. The lock has been held for at most that long. It is zero if it is unknown,
+	// such as for a client of another library.
 	Since   time.Time
 	TTL     time.Duration // what is left of the lease, or of a kept key; 0 if free, negative if it never ends
 	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
@@ -65,7 +65,7 @@ type Status struct {
 	// does not count permits that are kept.
 	Holders int
 	// Holding has the holders of a semaphore or of a read-write lock, the earliest first, and 100 at
-	// most. It is nil for any other lock. It has no permits that are kept.
+	// most. It is nil for other locks. Permits in a min hold are not listed here.
 	Holding []Holder
 }
 
@@ -95,12 +95,12 @@ type Waiter struct {
 // command redlatch unlock does, the holder notices only at its next renewal, and may continue to work
 // for up to a third of its TTL.
 //
-// With [NewMigration] it does that on both sides. A Locker that wraps another one must have a method
-// Unwrap() Locker, which returns that one.
+// With [NewMigration] it does this on both sides. A Locker that wraps another one must have a method
+// Unwrap() Locker, which returns the wrapped one.
 //
-// ctx bounds the call, and [WithOpTimeout] each of its commands: one that looks, and one for each min
-// hold that it ends. The error is [ErrInvalid], [errors.ErrUnsupported] if l has no such method, or what
-// [Locker.Inspect] returns. After any error the min hold may have ended.
+// ctx bounds the call, and [WithOpTimeout] each of its commands: one that inspects the key, and one for
+// each min hold that it ends. The error is [ErrInvalid], [errors.ErrUnsupported] if l has no such
+// method, or what [Locker.Inspect] returns. After any error the min hold may have ended.
 func Forget(ctx context.Context, l Locker, key string) error {
 	if isNil(l) {
 		return wrap("forget", key, invalid("the Locker is nil"))
