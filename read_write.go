@@ -21,9 +21,9 @@ import (
 // neither side starves. A writer whose process is frozen or cut off keeps readers back for 3 s at
 // most.
 //
-// The readers of a process share a permit: those who wait for a key are granted it together, and
-// for 5 ms, or a hundredth of the TTL if that is less, others join them without a command. A writer
-// that waits is overtaken for that long at most. Calls with options of their own do not join.
+// The readers of a process share a permit: the waiting readers of a key are granted it together. For 5
+// ms, or a hundredth of the TTL if that is less, others join them without a command. They overtake a
+// waiting writer for at most that time. Calls with other options than their Locker do not join.
 //
 // Readers that share a permit share its lease. It is renewed once for all, and a loss ends all of
 // their locks. A reader that joins later shares the lease of the first, so its lock can end up to a
@@ -32,16 +32,16 @@ import (
 // gives the permit back. An earlier one sends nothing, unless it keeps writers out for longer than the
 // lease lasts: then it extends the lease for all.
 //
-// A writer's fence is higher than every earlier fence of the key, those of readers too. A reader's
-// fence is higher than that of every earlier writer. Readers that share a permit have the same
-// fence. A resource that checks the fences of writes refuses late writers. If it also notes those
+// A writer's fence is higher than every earlier fence of the key, including readers' fences. A reader's
+// fence is higher than the fence of every earlier writer. Readers that share a permit have the same
+// fence. A resource that checks the fences of writes refuses late writers. If it also stores the fences
 // of reads, it refuses a late writer as soon as a later reader has read.
 //
-// A lock cannot be upgraded. Lock with the ctx of a lock on the same key, of either Locker, would
-// wait for itself and fails with [ErrInvalid]: also a reader in a reader, since a writer may
-// wait in between. [Lock.UnlockAfter] and [WithMinHold] of a reader keep only writers out. Adopt of
-// read acquires a permit of its own if the token still holds one, without waiting, and each of the
-// two locks is unlocked by itself. Adopting a token of the other Locker fails with [ErrLost].
+// A lock cannot be upgraded. Lock with the ctx of a lock on the same key, of either Locker, would wait
+// for itself and fails with [ErrInvalid]. This includes a reader in a reader, because a writer may wait
+// in between. [Lock.UnlockAfter] and [WithMinHold] of a reader keep only writers out. Adopt of read
+// acquires its own permit if the token still holds one, without waiting. Each of the two locks needs
+// its own Unlock. Adopting a token of the other Locker fails with [ErrLost].
 //
 // [Status] names the holder whose lease ends first, and its Holding all of them. [HeldError] names
 // that holder to readers, and to writers the one whose lease ends last. A reader that is refused
@@ -51,9 +51,8 @@ import (
 // the write Locker also excludes the permits that [NewSemaphore] has granted of a key, such as up to
 // five workers or one maintenance. Other strategies fail on such a key with WRONGTYPE.
 //
-// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of both Lockers.
-// [WithoutQueue] is refused. The error is [ErrInvalid] for a nil client, or an option that
-// cannot work.
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of both Lockers. The
+// error is [ErrInvalid] for a nil client, for [WithoutQueue], or for another option that cannot work.
 func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Locker, err error) {
 	const op = "new read-write"
 	if err := checkClient(client); err != nil {
