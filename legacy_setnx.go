@@ -40,20 +40,21 @@ const takeoverLook = 400 * time.Millisecond
 //	acquire  SETNX key time, or GETSET key time if the time in it has passed
 //	release  DEL key, if it is still ours and its time has not passed
 //
-// This is the pattern that the documentation of SETNX describes. Use it only beside clients that
-// already follow that pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX]
-// everywhere else, and never use both on one key.
+// This is the pattern that the documentation of SETNX describes. Use it only alongside clients that
+// already follow that pattern: it excludes them, and they exclude it. Prefer [NewSetNXPX] everywhere
+// else, and never use both on one key.
 //
-// The time is that of Redis, the one clock of all redlatch clients. Clients of other libraries use
-// their own clocks, which must agree with that of Redis to within a second. NewLegacySetNX also
-// trusts that they do not pause between their commands.
+// The time comes from Redis, the one clock of all redlatch clients. Clients of other libraries use
+// their own clocks, which must be within a second of Redis's clock. NewLegacySetNX also trusts that
+// they do not pause between their commands.
 //
-// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that
-// nobody released is free a second or two after its TTL. The key has no TTL in Redis: it stays when
-// its time has passed. There are no fences: [Lock.Fence] is 0. Inspect names the holder only if it
-// is a redlatch client, and [HeldError] has no Owner. A process that waits polls at the intervals
-// of [WithPollInterval], and when the time of the holder has passed, so [WithoutQueue] changes
-// nothing. [WithMinHold] and [WithReplicas] are refused.
+// It differs from the other strategies. TTLs are rounded up to whole seconds, and a lock that nobody
+// released is free a second or two after its TTL. The key has no TTL in Redis: it stays when its time
+// has passed. There are no fences: [Lock.Fence] is 0. Inspect names the holder only if it is a redlatch
+// client. [HeldError] has an Owner only if the holder is a caller of this Locker. A process that waits
+// polls at the intervals of [WithPollInterval], and when the time of the holder has passed, so
+// [WithoutQueue] changes nothing. NewLegacySetNX returns [ErrInvalid] for [WithMinHold] and
+// [WithReplicas].
 //
 // client may be of any kind. [WithOpTimeout] bounds every command. opts are the defaults of the
 // Locker. The error is [ErrInvalid] for a nil client or an option that cannot work.
