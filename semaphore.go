@@ -12,32 +12,32 @@ import (
 //	release  ZREM key token, and hand the free permit to the first of the queue
 //
 // Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is
-// that of section 6.3 of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by
-// expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks.
-// Free permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a
-// process wait for permits in up to limit lines, at most 16, so that they are granted side by side
-// over a network too. Each limit of a key has lines of its own, and costs Redis as much as a process.
-// A permit whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of
-// 1 it is a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
+// described in section 6.3 of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by
+// expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks. Free
+// permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a process
+// wait for permits in up to limit lines, at most 16, so that they are granted side by side over a
+// network too. Each limit of a key has lines of its own, and costs Redis as much as a process. A permit
+// whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is
+// a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //
-// Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So
-// at most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
-// deploy. [WithLimit] gives a call another limit, such as that of a tenant. Nobody overtakes a
+// Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So at
+// most as many as the largest limit in use hold the key, and a limit can be changed in a rolling
+// deploy. [WithLimit] gives a call another limit, such as the limit of a tenant. Nobody overtakes a
 // caller whose limit is reached, unless its process has been silent for 3 s, for each of its lines.
 //
-// A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over,
-// it may grant all permits again while earlier holders still work. Fences grow with every grant,
-// but a resource cannot refuse older ones, since up to limit holders are valid at a time. There is
-// no semaphore on a quorum: each node would count only the permits that it granted itself, so two
+// A semaphore has the guarantees and the limits of [NewSetNXPX]. If Redis loses data or fails over, it
+// may grant all permits again while earlier holders still work. Fences grow with every grant, but a
+// resource cannot refuse older ones, because up to limit holders are valid at a time. There is no
+// semaphore on a quorum: each node would count only the permits that it granted itself, so two
 // majorities could together grant more than limit.
 //
 // [Status] and [HeldError] name the holder whose lease ends first, and [Status.Holding] all of them. A
-// key is either a lock or a semaphore: other strategies fail on it with WRONGTYPE. A sorted set
-// whose lowest score is no time from 1998 to 2223 is not a semaphore either.
+// key is either a lock or a semaphore: other strategies fail on it with WRONGTYPE. They also fail on a
+// sorted set whose lowest score is not a time from 1998 to 2223.
 //
-// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker.
-// [WithoutQueue] is refused. The error is [ErrInvalid] for a nil client, a limit below 1 or
-// above [math.MaxInt32], or an option that cannot work.
+// client may be of any kind; on a [redis.Ring] waiters poll. opts are the defaults of the Locker. The
+// error is [ErrInvalid] for a nil client, a limit below 1 or above [math.MaxInt32], [WithoutQueue], or
+// another option that cannot work.
 func NewSemaphore(client redis.UniversalClient, limit int, opts ...Option) (Locker, error) {
 	err := checkClient(client)
 	if err == nil && !validLimit(limit) {
