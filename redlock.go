@@ -24,19 +24,20 @@ import (
 //	release  DEL key on all nodes, if it still holds the token
 //
 // It grants locks while a quorum of the nodes answers. It excludes other owners while no node loses
-// data, fails over or has its clock stepped forward: a node that restarts without its data must
-// stay away for the longest TTL. One slow, hung or dead node of five costs no time. A quorum also
-// issues the fences, which grow with every grant. There is no queue: processes that wait poll, at
-// the intervals of [WithPollInterval].
+// data, fails over or has its clock stepped forward. A node that restarts without its data must stay
+// away for the longest TTL. One slow, hung or dead node of five costs no time. A quorum also issues the
+// fences, which grow with every grant. There is no queue: processes that wait poll, at the intervals of
+// [WithPollInterval].
 //
-// The nodes must be independent: not replicas of each other, and no server twice, since it would
-// vote twice. Each client may be of any kind, but one that fails over (Sentinel, Cluster) or moves
-// keys (Ring) is a node that may lose data. opts are the defaults of the Locker. [WithOpTimeout]
-// bounds a command on one node.
+// The nodes must be independent: not replicas of each other, and no server twice, because it would vote
+// twice. Each client may be of any kind. A client that fails over (Sentinel, Cluster) or moves keys
+// (Ring) is a node that may lose data. opts are the defaults of the Locker. [WithOpTimeout] bounds a
+// command on one node.
 //
-// The error is [ErrInvalid] for no client, more than 64, a nil client, an option that cannot
-// work, or two clients of one server: one client twice, or two that have an address in common, even
-// with different databases or dialers. A server with two addresses is not noticed.
+// The error is [ErrInvalid] for no client, more than 64, a nil client, an option that cannot work, or
+// two clients of one server. Two clients have one server if they are the same, or have an address in
+// common, even with different databases or dialers. NewRedlock does not notice a server with two
+// addresses.
 func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error) {
 	if err := checkNodes(clients); err != nil {
 		return nil, wrap("new redlock", "", err)
