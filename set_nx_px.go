@@ -33,12 +33,12 @@ var lockScripts = scriptsOf("")
 // each shard. Any other client must reach the same server for all keys. With a proxy that shards keys,
 // use a prefix with a hash tag, such as {locks}:, which keeps all locks on one server.
 //
-// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its
-// methods, also in a struct that embeds it. A [redis.AutoPipeliner], or a struct that embeds
+// client may be of any kind. A *[redis.ClusterClient] or *[redis.Ring] is recognized by its methods,
+// also in a struct that embeds it. A [redis.AutoPipeliner], or a struct that embeds
 // [redis.UniversalClient], hides them, and works for one server only. Retries and timeouts of the
 // client need no tuning: [WithOpTimeout] bounds every command. A *[redis.Client] is the fastest,
-// since commands of concurrent callers share its connections as pipelines. opts are the defaults of
-// the Locker. [Locker] says what one costs while it waits, and why to share it.
+// because commands of concurrent callers share its connections as pipelines. opts are the defaults of
+// the Locker. [Locker] describes its cost while callers wait, and why to share it.
 //
 // The error is [ErrInvalid] for a nil client or an option that cannot work.
 func NewSetNXPX(client redis.UniversalClient, opts ...Option) (Locker, error) {
