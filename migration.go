@@ -18,18 +18,18 @@ import (
 //	lock    first from, then to; start over if from is lost meanwhile
 //	unlock  to, then from
 //
-// A lock ends when either side does, and the other side is not renewed any more. If the key is held
-// on both sides, Token, Fence and the answer of Inspect are those of to. The fences of the two
-// sides have no common order: a resource should not compare them while any process is still in the
-// first stage. Options of a call go to both sides, so a call with [WithKeyPrefix] is refused. Adopt
-// fails with [errors.ErrUnsupported], since one token cannot prove two locks. The time of
-// [WithMaxHold] begins when from is granted, so the wait for to is a part of it.
+// A lock ends when either side does, and the other side is not renewed any more. If the key is held on
+// both sides, Token, Fence and the answer of Inspect come from to. The fences of the two sides have no
+// common order: a resource should not compare them while any process is still in the first stage.
+// Options of a call go to both sides, so a call with [WithKeyPrefix] fails with [ErrInvalid]. Adopt
+// fails with [errors.ErrUnsupported], because one token cannot prove two locks. The time of
+// [WithMaxHold] begins when from is granted, and includes the wait for to.
 //
-// Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would
-// refuse each other forever: give one of them a [WithKeyPrefix]. The error is [ErrInvalid] if
-// they have a client in common and the same prefix, if they are the same, or if one is nil. Two
-// clients of one server are not noticed. A Locker that wraps another one, and leaves its keys as
-// they are, should have a method Unwrap() Locker, which returns that one. [Forget] needs it, too.
+// Two Lockers that keep a key in the same place, or one on a node of the other's quorum, would refuse
+// each other forever: give one of them a [WithKeyPrefix]. The error is [ErrInvalid] if they have a
+// client in common and the same prefix, if they are the same, or if one is nil. NewMigration does not
+// notice two clients of one server. A Locker that wraps another one, and leaves its keys as they are,
+// should have a method Unwrap() Locker, which returns the wrapped one. [Forget] also needs it.
 func NewMigration(from, to Locker) (Locker, error) {
 	for name, l := range map[string]Locker{"from": from, "to": to} {
 		if isNil(l) {
