@@ -75,9 +75,9 @@ func NewElector(l redlatch.Locker, key string, opts ...redlatch.Option) (*Electo
 // cut off from Redis stops leading before another one can start.
 //
 // Otherwise the error matches [ErrNotLeader]. If the Elector had another error in the last 20 s, it
-// matches that too: [redlatch.ErrUnavailable] in an outage, for example, or [redlatch.ErrLost]
-// after this instance lost the lead. gocron drops the error and skips the run. A health check can
-// call IsLeader to report it.
+// also matches that error, such as [redlatch.ErrUnavailable] in an outage, or [redlatch.ErrLost] after
+// this instance lost the lead. gocron drops the error and skips the run. A health check can call
+// IsLeader to report it.
 //
 // A job that is running when the lead ends continues. It may overlap with a run of the next leader.
 func (e *Elector) IsLeader(context.Context) error {
@@ -106,9 +106,9 @@ func (e *Elector) Format(f fmt.State, verb rune) {
 // Close stops the Elector and releases its lock, so that the next instance leads at once. From then
 // on IsLeader returns an error. Shut the scheduler down first, so that its jobs have ended.
 //
-// Close waits until Redis confirms the release, for as long as [redlatch.WithOpTimeout] allows. If
-// this instance led, the error is that of [redlatch.Lock.Unlock]. After an error the next instance
-// leads when the TTL has passed, at the latest. Further calls return the same error.
+// Close waits until Redis confirms the release, for as long as [redlatch.WithOpTimeout] allows. If this
+// instance led, it returns the error of [redlatch.Lock.Unlock]. After an error the next instance leads
+// when the TTL has passed, at the latest. Further calls return the same error.
 func (e *Elector) Close() error {
 	e.mu.Lock()
 	e.closed = true

@@ -34,10 +34,10 @@ const keyPrefix = "gocron:"
 // each lock.
 //
 // The key is "gocron:" followed by the name of the job. A prefix of [redlatch.WithKeyPrefix] comes
-// before both. Name each job with [gocron.WithName], and begin with the name of the service.
-// Otherwise its name is that of its function, such as main.main.func1, which can change when the
-// code changes. Jobs with the same name exclude each other: jobs of several tenants that run one
-// function need a name each.
+// before both. Name each job with [gocron.WithName], and begin with the name of the service. Otherwise
+// gocron names it after its function, such as main.main.func1, which can change when the code changes.
+// Jobs with the same name exclude each other, so jobs of several tenants that run one function need
+// different names.
 //
 // minHold keeps the key from others for that time after a run began, as [redlatch.WithMinHold]
 // does. The schedulers do not tick at the same instant. Without minHold, a job that ends at once
@@ -45,11 +45,11 @@ const keyPrefix = "gocron:"
 //
 //	splay < minHold < interval − splay
 //
-// where splay is the largest time between two instances at one tick, and interval is the shortest
-// time between two ticks of the job. 10 s, or half of the interval if that is shorter, suits most
-// jobs. 0 means no min hold, also if l has one. Use 0 for jobs that always take longer than the
-// splay, and for [redlatch.NewLegacySetNX], which refuses any other value. A job can have its own
-// Locker, and so its own minHold.
+// where splay is the largest time between two instances at one tick, and interval is the shortest time
+// between two ticks of the job. Most jobs can use 10 s, or half of the interval if that is shorter. 0
+// means no min hold, even if l has one. Use 0 for jobs that always take longer than the splay, and for
+// [redlatch.NewLegacySetNX], which refuses any other value. A job can have its own Locker, and so its
+// own minHold.
 //
 // Lock makes one attempt, as [redlatch.Locker.TryLock] does. If it fails, gocron skips the run on
 // this instance and passes the error to [gocron.AfterLockError]. The error matches
@@ -58,14 +58,13 @@ const keyPrefix = "gocron:"
 // does not run the job. If a run of this Locker keeps the key, the error says so: an earlier run of
 // the job still lasts, or two jobs have one name.
 //
-// Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock
-// behind. Its error is that of [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock
-// ended before the job did. gocron drops this error, but [redlatch.Hooks.Lost] reports it. If an
-// instance crashes during a run, ticks are skipped until the TTL has passed. The TTL is at least
-// minHold.
+// Unlock releases the lock even if the ctx of the job has ended, so a shutdown leaves no lock behind.
+// It returns the error of [redlatch.Lock.Unlock]. It matches [redlatch.ErrLost] if the lock ended
+// before the job did. gocron drops this error, but [redlatch.Hooks.Lost] reports it. If an instance
+// crashes during a run, ticks are skipped until the TTL has passed. The TTL is at least minHold.
 //
-// The error matches [redlatch.ErrInvalid] if l is nil, or if l cannot work with minHold or
-// with opts. [redlatch.WithMaxWait] is refused, since no run waits. NewLocker sends nothing to Redis.
+// The error matches [redlatch.ErrInvalid] if l is nil, or if l cannot work with minHold or with opts.
+// This includes [redlatch.WithMaxWait], because no run waits. NewLocker sends nothing to Redis.
 func NewLocker(l redlatch.Locker, minHold time.Duration, opts ...redlatch.Option) (gocron.Locker, error) {
 	if i := slices.IndexFunc(opts, func(opt redlatch.Option) bool { return opt == nil }); i >= 0 {
 		return nil, fmt.Errorf("redlatchgocron: new locker: %w: option %d is nil", redlatch.ErrInvalid, i)

@@ -50,16 +50,15 @@ type recorder struct {
 	told                                                    *told
 }
 
-// Hooks returns [redlatch.Hooks] that record metrics. There are histograms of the time to acquire
-// locks and the time that they were held, the number of locks that are held now, and the age of the
-// oldest of these. Counters count grants, refusals, renewals, losses, degraded waiting, and
-// failures of Redis, retried or returned. All but the last begin at 0 with the first grant. The
-// README of this package lists them. What [redlatch.Lead] waits for and holds has the attribute
-// redlatch.lead. Pass the result to a constructor of redlatch with
-// [redlatch.WithHooks], which may be given once more for other hooks.
+// Hooks returns [redlatch.Hooks] that record metrics. Histograms have the time to acquire locks and the
+// time that they were held. Gauges have the number of locks that are held now, and the age of the
+// oldest. Counters count grants, refusals, renewals, losses, degraded waiting, and failures of Redis,
+// retried or returned. All but the last begin at 0 with the first grant. The README of this package
+// lists them. The locks of [redlatch.Lead] have the attribute redlatch.lead. Pass the result to a
+// constructor of redlatch with [redlatch.WithHooks], which may be given once more for other hooks.
 //
-// Share one result among all Lockers. Otherwise the age of the oldest lock is only that of the
-// locks of one result.
+// Share one result among all Lockers. Otherwise the age of the oldest lock covers only the locks of one
+// result.
 //
 // Metrics are recorded with the ctx of the call, so they have exemplars if its span is sampled. That
 // span, if it is recorded, gets the events "lock waiting", "lock acquired", "lock trouble", "lock
