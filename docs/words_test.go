@@ -1,6 +1,8 @@
 package docs_test
 
 import (
+	"go/doc/comment"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -47,4 +49,73 @@ func TestGuidesAreShort(t *testing.T) {
 		total += wordsOf(text)
 	}
 	require.LessOrEqual(t, total, 26000)
+}
+
+// TestNounsAreRepeated: "that of" and "those of" make a reader look back for the noun, so users read them three times at most.
+func TestNounsAreRepeated(t *testing.T) {
+	texts := guides(t)
+	reference, err := exec.CommandContext(t.Context(), "go", "doc", "-all", ".").Output()
+	require.NoError(t, err)
+	texts["go doc"] = string(reference)
+	backward := regexp.MustCompile(`(?i)\b(?:that|those)\s+of\b`)
+	var found []string
+	for name, text := range texts {
+		for _, place := range backward.FindAllStringIndex(text, -1) {
+			found = append(found, name+": "+strings.Join(strings.Fields(text[max(0, place[0]-40):min(len(text), place[1]+40)]), " "))
+		}
+	}
+	require.LessOrEqual(t, len(found), 3, "%s", strings.Join(found, "\n"))
+}
+
+// TestSentencesOfTheReferenceAreShort: a sentence that needs more than 30 words is two.
+func TestSentencesOfTheReferenceAreShort(t *testing.T) {
+	all := library{t, map[string]*documented{}}
+	end := regexp.MustCompile(`[.?!]\s+`)
+	var long []string
+	for _, dir := range []string{".", "./redlatchtest", "./otel", "./gocron", "./cmd/redlatch"} {
+		p := all.load(dir)
+		require.NotNil(t, p, dir)
+		for _, r := range p.remarks {
+			for _, paragraph := range paragraphs(p.parser.Parse(r.text.Text()).Content) {
+				for _, sentence := range end.Split(paragraph, -1) {
+					if words := wordsOf(sentence); words > 30 {
+						long = append(long, p.files.Position(r.text.Pos()).String()+": "+sentence)
+					}
+				}
+			}
+		}
+	}
+	require.Empty(t, long, strings.Join(long, "\n"))
+}
+
+// paragraphs returns the texts of blocks, without code.
+func paragraphs(blocks []comment.Block) (texts []string) {
+	for _, block := range blocks {
+		switch block := block.(type) {
+		case *comment.Paragraph:
+			texts = append(texts, plain(block.Text))
+		case *comment.List:
+			for _, item := range block.Items {
+				texts = append(texts, paragraphs(item.Content)...)
+			}
+		}
+	}
+	return texts
+}
+
+func plain(parts []comment.Text) string {
+	var text strings.Builder
+	for _, part := range parts {
+		switch part := part.(type) {
+		case comment.Plain:
+			text.WriteString(string(part))
+		case comment.Italic:
+			text.WriteString(string(part))
+		case *comment.Link:
+			text.WriteString(plain(part.Text))
+		case *comment.DocLink:
+			text.WriteString(plain(part.Text))
+		}
+	}
+	return text.String()
 }

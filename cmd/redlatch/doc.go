@@ -205,10 +205,10 @@
 // for a key without a TTL.
 //
 // With -json each line is a JSON object with the fields key, held, kept, owner, since, ttl_ns,
-// waiters, queue and holders, and holding if KEY is a semaphore or a read-write lock. held is false
-// if kept is true. ttl_ns is negative if the key has no TTL. since is missing if it is unknown.
-// queue is a list of objects with owner and waited_ns, and holding one of objects with owner, since,
-// ttl_ns, and writes if a writer holds KEY.
+// waiters, queue and holders. If KEY is a semaphore or a read-write lock, it also has the field
+// holding. If kept is true, held is false. ttl_ns is negative if the key has no TTL. since
+// is missing if it is unknown. queue is a list of objects with owner and waited_ns, and holding
+// one of objects with owner, since, ttl_ns, and writes if a writer holds KEY.
 //
 // If KEY is a semaphore or a read-write lock, the second column reads, for example, "2 holders" or
 // "1 writer". The owner and the time left describe the holder whose lease ends first. A permit in
