@@ -16,7 +16,7 @@ import (
 // expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks. Free
 // permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a process
 // wait for permits in up to limit lines, at most 16, so that they are granted side by side over a
-// network too. Each limit of a key has lines of its own, and costs Redis as much as a process. A permit
+// network too. Each limit of a key has its own lines, and costs Redis as much as a process. A permit
 // whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is
 // a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
 //

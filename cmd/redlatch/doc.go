@@ -158,7 +158,7 @@
 //	                as fit, and cuts long keys in the middle
 //
 // List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000
-// keys. Of each it reads at most 240 bytes, so it can run beside other work. -match and -prefix
+// keys. Of each it reads at most 240 bytes, so it can run alongside other work. -match and -prefix
 // save nothing on the server but the reading.
 //
 // KIND is lock, legacy, shared or writer. A shared key is a semaphore, or a read-write lock that
