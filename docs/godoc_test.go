@@ -206,3 +206,21 @@ func (all library) mentions(p *documented, r remark, word string) bool {
 	}
 	return p != nil && p.names[word]
 }
+
+// TestExamplesOfCommonTasksAreWholeFiles: the reference shows these with their imports and types, ready to be copied.
+func TestExamplesOfCommonTasksAreWholeFiles(t *testing.T) {
+	paths, err := filepath.Glob("example_*_test.go")
+	require.NoError(t, err)
+	var whole []string
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		require.NoError(t, err)
+		for _, example := range doc.Examples(file) {
+			if _, is := example.Code.(*ast.File); is {
+				require.NotEmpty(t, example.Output, path)
+				whole = append(whole, strings.TrimPrefix(example.Name, "_"))
+			}
+		}
+	}
+	require.Subset(t, whole, []string{"job", "leader", "transfer", "workers"})
+}
