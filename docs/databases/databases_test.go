@@ -221,7 +221,7 @@ func (w *worker) settle(t *testing.T, db *sql.DB) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() //nolint:errcheck // it does nothing after Commit
+	defer func() { _ = tx.Rollback() }() // it does nothing after Commit
 	for _, next := range []step{(*worker).claimOrder, (*worker).readOrder, (*worker).writeClaimed} {
 		if next(w, t, tx); w.refused {
 			return nil

@@ -100,7 +100,7 @@ func newServer(t *testing.T) *server {
 		require.NoError(t, err)
 		id, err := strconv.Atoi(nobody.Uid)
 		require.NoError(t, err)
-		d.user = &syscall.Credential{Uid: uint32(id), Gid: uint32(id)} //nolint:gosec // small
+		d.user = &syscall.Credential{Uid: uint32(id), Gid: uint32(id)}
 		require.NoError(t, os.Chown(dir, id, id))
 	}
 	return d
@@ -109,7 +109,7 @@ func newServer(t *testing.T) *server {
 func (d *server) data() string { return filepath.Join(d.dir, "data") }
 
 func (d *server) command(program string, args ...string) *exec.Cmd {
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // it ends with the test
+	cmd := exec.Command(program, args...)
 	cmd.Dir = d.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.user}
 	return cmd
