@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"encoding/xml"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -177,4 +178,21 @@ func TestDocumentsNameRealTests(t *testing.T) {
 		named += len(names)
 	}
 	require.Positive(t, named)
+}
+
+// TestPicturesAreShown: each picture is in a document, is well formed, and has colours for dark pages.
+func TestPicturesAreShown(t *testing.T) {
+	paths, err := filepath.Glob("docs/pictures/*.svg")
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	var shown strings.Builder
+	for _, text := range guides(t) {
+		shown.WriteString(text)
+	}
+	for _, path := range paths {
+		picture := mustRead(t, path)
+		require.NoError(t, xml.Unmarshal([]byte(picture), new(struct{})), path)
+		require.Contains(t, picture, "@media (prefers-color-scheme: dark)", path)
+		require.True(t, strings.Contains(shown.String(), "pictures/"+filepath.Base(path)+")"), path)
+	}
 }
