@@ -117,6 +117,7 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 		n.width.observe(now, now.Sub(b.left), len(b.items))
 	}
 	if n.longWayLocked() {
+		n.surveyLocked(now.Sub(b.left), now)
 		n.gathering.landed(served, now.Sub(b.left), now)
 	}
 	if b.writtenOff {

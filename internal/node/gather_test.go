@@ -22,7 +22,7 @@ func TestServedTogetherSendTogether(t *testing.T) {
 			time.Sleep(way + rand.N(2*time.Millisecond))
 			return nil
 		})
-		n.mostOfUse = 6
+		n.share = shareOf(18)
 		var calls, late atomic.Int64
 		var over atomic.Bool
 		var wg sync.WaitGroup
@@ -137,7 +137,7 @@ func TestLastCourierDoesNotWaitForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := longWay(t)
 		n.mu.Lock()
-		n.most, n.mostOfUse = 1, 1
+		n.most, n.share = 1, shareOf(3)
 		n.mu.Unlock()
 		first := post(n, Command("get"))
 		time.Sleep(aLongWay / 2)
@@ -161,7 +161,7 @@ const aLongWay = 20 * time.Millisecond
 func longWay(t *testing.T) *Node {
 	t.Helper()
 	n := answered(t, func(commands) error { time.Sleep(aLongWay); return nil })
-	n.mostOfUse = 6
+	n.share = shareOf(18)
 	for range fewBatches {
 		do(n, Command("get"))
 	}

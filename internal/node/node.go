@@ -59,6 +59,8 @@ type Node struct {
 	busy       int        // couriers at work
 	gathering  gathering  // whether calls wait for others
 	width      width      // how many couriers are of use
+	share      share      // how many of them leave connections to others
+	opening    int        // scripts under way that open connections for couriers
 	writtenOff int        // couriers
 	noEvalSHA  bool       // EVALSHA is renamed away, so each call has the source of its script
 	connects   *batch     // the one that opens a connection for later calls, or nil
@@ -76,7 +78,6 @@ type Node struct {
 type limits struct {
 	together       int  // calls that one courier takes at once
 	most           int  // couriers at once
-	mostOfUse      int  // couriers at once on a long way: others, and other Lockers, need connections too
 	mostWrittenOff int  // couriers written off at once
 	several        bool // the client may have several servers
 	slow           bool // see NewSlow
@@ -101,7 +102,8 @@ func New(c client) *Node {
 	n.timer.Stop()
 	if server, plain := c.(*redis.Client); plain {
 		o := server.Options()
-		n.limits = limits{together: longestBatch, most: couriers, mostOfUse: connections(server) / 3}
+		n.limits = limits{together: longestBatch, most: couriers}
+		n.share = shareOf(connections(server))
 		// With so many, no connection is left.
 		n.mostWrittenOff = max(couriers, o.PoolSize+max(cmp.Or(o.PipelinePoolSize, pipelinePool), 0))
 	}
@@ -118,7 +120,7 @@ const pipelinePool = 10
 // with one connection has none left before go-redis v9.23.
 func NewSlow(c client) *Node {
 	n := New(c)
-	n.slow, n.most = true, max(1, connections(c)/2)
+	n.slow, n.most, n.share = true, max(1, connections(c)/2), share{}
 	return n
 }
 
@@ -226,7 +228,7 @@ func (n *Node) gathersLocked() bool {
 // mostLocked returns how many couriers may be busy now.
 func (n *Node) mostLocked() int {
 	if n.longWayLocked() {
-		return max(n.most, min(n.width.couriers(), n.mostOfUse))
+		return max(n.most, min(n.width.couriers(), n.share.most))
 	}
 	return n.most
 }

@@ -231,7 +231,7 @@ func TestWhatGivesBackGoesBeforeWhatAsks(t *testing.T) {
 			}
 			return nil
 		})
-		n.most, n.mostOfUse = 1, 1
+		n.most, n.share = 1, shareOf(3)
 		const each = 10
 		for name := range strings.FieldsSeq(strings.Repeat("old-ask old-give ", each)) {
 			c := within(Command("set", name), time.Minute)

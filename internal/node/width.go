@@ -13,7 +13,7 @@ import (
 // trip until one is back.
 //
 //	couriers = the least, over batches of the last one to two seconds, of
-//	           duration / (100 µs + 10 µs a call)
+//	           (duration − 15 µs a call) / 45 µs
 //
 // The least, since a busy machine delays many batches, but not each.
 type width struct {
@@ -28,8 +28,8 @@ type returned struct {
 }
 
 const (
-	batchWork = 100 * time.Microsecond // of a batch, for this machine and for Redis
-	callWork  = 10 * time.Microsecond  // of each call in it
+	batchWork = 45 * time.Microsecond // of a batch, for this machine and for Redis
+	callWork  = 15 * time.Microsecond // of each call in it
 
 	fewBatches = 20 // they say nothing: the first ones open connections
 )
@@ -42,7 +42,7 @@ func (w *width) observe(now clock.Mono, took time.Duration, calls int) {
 	case age >= time.Second:
 		w.began, w.newer, w.before = now, returned{}, w.newer
 	}
-	ratio := float64(took) / float64(batchWork+time.Duration(calls)*callWork)
+	ratio := max(float64(took-time.Duration(calls)*callWork)/float64(batchWork), 0)
 	if w.newer.batches == 0 || ratio < w.newer.least {
 		w.newer.least = ratio
 	}

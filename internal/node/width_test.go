@@ -27,17 +27,17 @@ func TestWidthIsThatOfTheShortestTrip(t *testing.T) {
 	trips(fewBatches-1, 11*time.Millisecond, 1)
 	require.Zero(t, w.couriers())
 	trips(1, 11*time.Millisecond, 1)
-	require.Equal(t, 100, w.couriers())
+	require.Equal(t, 244, w.couriers())
 	trips(1, 2*time.Millisecond, 10)
-	require.Equal(t, 10, w.couriers())
+	require.Equal(t, 41, w.couriers())
 	trips(100, time.Second, 1)
-	require.Equal(t, 10, w.couriers())
+	require.Equal(t, 41, w.couriers())
 	now = now.Add(1500 * time.Millisecond)
 	trips(fewBatches, 11*time.Millisecond, 1)
-	require.Equal(t, 10, w.couriers())
+	require.Equal(t, 41, w.couriers())
 	now = now.Add(1500 * time.Millisecond)
 	trips(1, 11*time.Millisecond, 1)
-	require.Equal(t, 100, w.couriers())
+	require.Equal(t, 244, w.couriers())
 	now = now.Add(time.Minute)
 	trips(1, 11*time.Millisecond, 1)
 	require.Zero(t, w.couriers())
@@ -69,7 +69,7 @@ func TestLongWayHasFurtherCouriers(t *testing.T) {
 					}
 					return nil
 				})
-				n.mostOfUse = test.connections / 3
+				n.share = shareOf(test.connections)
 				var late atomic.Int64
 				post := func(timeout time.Duration, count int) {
 					for range count {

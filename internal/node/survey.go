@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
+// surveyLocked looks at the connections of the client when a courier is back from a trip, and has
+// the client open more if calls wait for them.
+func (n *Node) surveyLocked(trip time.Duration, now clock.Mono) {
+	if n.share.size == 0 {
+		return
+	}
+	stats := n.client.(*redis.Client).PoolStats()
+	open, idle := int(stats.TotalConns), max(int(stats.IdleConns)-1, 0) // the courier takes one again
+	own := n.busy + n.writtenOff + n.opening
+	n.share.observe(use{open: open, used: open - idle, pending: int(stats.PendingRequests), own: own}, now)
+	calls := n.mail.length()
+	if calls == 0 || n.opening > 0 {
+		return
+	}
+	n.share.waited(trip, now)
+	if lacks := n.share.lacks(min(calls, n.width.couriers()-n.share.most), idle, now); lacks > 0 {
+		n.openLocked(lacks + idle)
+	}
+}
+
+// openLocked sends scripts that do nothing, all at once. Those that find no idle connection have the
+// client open one.
+func (n *Node) openLocked(scripts int) {
+	n.opening = scripts
+	failed := false // guarded by mu
+	for range scripts {
+		b := &batch{Context: context.Background()}
+		i := item{call: &Call{times: times{at: over}}, cmd: newCmd(b, []any{"eval", "return 0", 0})}
+		b.items = []item{i}
+		go func() { // ends when go-redis returns
+			n.carry(b)
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			failed = failed || i.cmd.Err() != nil
+			if n.opening--; n.opening == 0 {
+				n.share.tried(int(n.client.(*redis.Client).PoolStats().TotalConns), failed, clock.MonoNow())
+			}
+		}()
+	}
+}
