@@ -70,8 +70,8 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-// courier carries calls. It ends when the mailbox is empty, when the calls in it wait for others, when
-// there are more couriers than are of use, or when a batch that was written off has returned.
+// courier carries calls. It ends when the mailbox is empty, when there are more couriers than are of
+// use, or when a batch that was written off has returned.
 func (n *Node) courier() {
 	n.mu.Lock()
 	for b := n.loadLocked(); b != nil; b = n.loadLocked() {
@@ -88,7 +88,7 @@ func (n *Node) courier() {
 			runtime.Gosched() // so that the next calls of the receivers leave together
 		}
 		n.mu.Lock()
-		if n.busy > n.mostLocked() || n.gathersLocked() { // others carry what has come
+		if n.busy > n.mostLocked() { // others carry what has come
 			break
 		}
 	}
@@ -101,14 +101,9 @@ func (n *Node) courier() {
 func (n *Node) landLocked(b *batch) (goesOn bool) {
 	gaveUp := b.ended && !b.writtenOff
 	b.endLocked()
-	now, served := clock.MonoNow(), 0
+	now := clock.MonoNow()
 	for i := range b.items {
-		c := b.items[i].call
-		waited := b.items[i].use == c.uses && c.at != over && c.insistUntil == 0 && c.Then == nil && c.kind() != keeps
 		n.arrivedLocked(&b.items[i], gaveUp, now)
-		if waited && c.in == &n.ended {
-			served++
-		}
 	}
 	if b == n.connects {
 		n.connects = nil
@@ -118,7 +113,6 @@ func (n *Node) landLocked(b *batch) (goesOn bool) {
 	}
 	if n.longWayLocked() {
 		n.surveyLocked(now.Sub(b.left), now)
-		n.gathering.landed(served, now.Sub(b.left), now)
 	}
 	if b.writtenOff {
 		n.writtenOff--

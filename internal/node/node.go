@@ -5,9 +5,8 @@
 // a goroutine. It takes all calls in the mailbox, sends them as one pipeline, and delivers the
 // replies. It starts when a call finds less than the maximum of couriers busy, which is higher on a
 // long way, and ends when the mailbox is empty. So a call is sent at once unless all couriers are
-// busy; batches form while they are. On a long way, callers who were served together send their next
-// calls together, see [gathering]. A call ends with its reply or with its timeout. What was not sent
-// by then never is. On a Redis Cluster or a Ring, each server has a node, see [Node.Of].
+// busy; batches form while they are. A call ends with its reply or with its timeout. What was not
+// sent by then never is. On a Redis Cluster or a Ring, each server has a node, see [Node.Of].
 //
 // A call may be sent twice: the first connection broke, and nobody knows whether Redis has carried
 // it out. What creates something says until when it may, see [Call.AppendLatest]. So a command that
@@ -57,7 +56,6 @@ type Node struct {
 	mu         sync.Mutex // guards the fields below and the lower part of every Call
 	mail       queues     // the mailbox: the calls to send, in two of the ranks
 	busy       int        // couriers at work
-	gathering  gathering  // whether calls wait for others
 	width      width      // how many couriers are of use
 	share      share      // how many of them leave connections to others
 	opening    int        // scripts under way that open connections for couriers
@@ -175,9 +173,6 @@ func (n *Node) postLocked(c *Call, now clock.Mono) {
 	}
 	n.add(c, now)
 	if c.ready <= now {
-		if c.kind() != keeps {
-			n.gathering.came(now)
-		}
 		n.readyLocked(c, now)
 	}
 }
@@ -202,27 +197,12 @@ func (n *Node) sendLocked(c *Call) {
 	n.startLocked()
 }
 
-// startLocked starts a courier if there are calls to send, which do not wait for others, and one more
-// courier is allowed.
+// startLocked starts a courier if there are calls to send, and one more courier is allowed.
 func (n *Node) startLocked() {
-	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() && !n.gathersLocked() {
+	if n.mail.first() != nil && n.writtenOff < n.mostWrittenOff && n.busy < n.mostLocked() {
 		n.busy++
 		go n.run()
 	}
-}
-
-// gathersLocked reports whether calls in the mailbox wait for others. Renewals do not, nor does
-// anything if no courier could start later.
-func (n *Node) gathersLocked() bool {
-	if n.gathering.until == 0 || n.mail.first() == nil || n.mail[newKeeps].first != nil {
-		return false
-	}
-	now := clock.MonoNow()
-	if n.writtenOff >= n.mostWrittenOff || !n.longWayLocked() || !n.gathering.waits(now) {
-		return false
-	}
-	n.fireBy(n.gathering.until, now)
-	return true
 }
 
 // mostLocked returns how many couriers may be busy now.
@@ -317,7 +297,6 @@ func (n *Node) fire() {
 		}
 		n.again(c, now)
 	}
-	n.startLocked() // calls may have waited for others long enough
 	if len(n.looks) > 0 {
 		n.fireBy(n.looks[0].due, now)
 	}

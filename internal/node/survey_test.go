@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const aLongWay = 20 * time.Millisecond
+
 // A distant server answers "OK" to each command, after a trip. It admits a number of connections.
 type distant struct {
 	admits int
@@ -84,7 +86,8 @@ func (*distantConn) SetWriteDeadline(time.Time) error { return nil }
 // far returns a node of a distant server, and its client.
 func far(t *testing.T, admits int) (*Node, *redis.Client) {
 	t.Helper()
-	for range 2 { // go-redis uses timers again, also those of another bubble
+	// go-redis keeps timers in a global pool, and those of a bubble must not be used in another.
+	for range 2 {
 		runtime.GC()
 	}
 	server := &distant{admits: admits}

@@ -44,8 +44,8 @@ func TestWidthIsThatOfTheShortestTrip(t *testing.T) {
 }
 
 // TestLongWayHasFurtherCouriers: calls that come one by one over a network need not wait until a
-// courier is back, if the client has connections to spare, but sometimes for a tick, see [gathering].
-// While the server is silent, no further courier starts.
+// courier is back, if the client has connections to spare. While the server is silent, no further
+// courier starts.
 func TestLongWayHasFurtherCouriers(t *testing.T) {
 	for name, test := range map[string]struct {
 		connections int
