@@ -217,7 +217,7 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 	c, read := o.command(e)
 	c.Timeout, c.Began, c.Urgent = o.params.timeout, o.params.began, o.op == toExtend
 	if e.Step == quorum.Acquire {
-		c.Abandoned = o.params.abandoned
+		c.Abandoned, c.Spare = o.params.abandoned, true
 	}
 	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
 	o.r.post(ctx, o.r.nodes[e.Node].Of(o.params.lock), c)

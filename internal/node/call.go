@@ -39,6 +39,10 @@ type Call struct {
 	// again then.
 	Abandoned *atomic.Bool
 
+	// Spare ends the call at once, as not done, if many calls wait for a server that does not answer.
+	// Who has other servers can do without this one.
+	Spare bool
+
 	// Began is when the call was first asked for, if this one is a repeat. See AppendLatest. 0:
 	// now.
 	Began clock.Mono

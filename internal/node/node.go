@@ -64,6 +64,7 @@ type Node struct {
 	connects   *batch     // the one that opens a connection for later calls, or nil
 	repeats    int        // calls that nobody waits for
 	ended      queue      // the calls whose receivers have not been called yet
+	refuses    bool       // a goroutine will call those of refused calls
 	deadlines
 	health
 	park
@@ -170,6 +171,10 @@ func (n *Node) postLocked(c *Call, now clock.Mono) {
 		if c.Began != 0 {
 			c.limit = c.limit.Add(-now.Sub(c.Began))
 		}
+	}
+	if c.Spare && n.crowdedLocked() {
+		n.refuseLocked(c)
+		return
 	}
 	n.add(c, now)
 	if c.ready <= now {
