@@ -165,9 +165,12 @@ func TestCallersOfAPoolDoNotWait(t *testing.T) {
 // TestUserOfThePoolDoesNotWait: commands of the client's user find a connection, also beside more
 // callers than there are connections. A server may admit half of them.
 func TestUserOfThePoolDoesNotWait(t *testing.T) {
-	for name, test := range map[string]struct{ admits, users int }{
-		"all of them": {20, 8},
-		"few":         {10, 4},
+	for name, test := range map[string]struct {
+		admits, users int
+		lasts         time.Duration
+	}{
+		"all of them": {20, 8, 10 * time.Second},
+		"few":         {10, 4, 2 * afterError}, // so that it is tried again
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,7 +183,7 @@ func TestUserOfThePoolDoesNotWait(t *testing.T) {
 				callers.addCallers(n, 40)
 				time.Sleep(time.Second)
 				users.start()
-				time.Sleep(2 * time.Minute)
+				time.Sleep(test.lasts)
 				require.Greater(t, users.calls.Load(), int64(1000))
 				require.Zero(t, users.late.Load(), "of %d", users.calls.Load())
 				n.mu.Lock()
