@@ -78,6 +78,9 @@ func (i *illness) pass(k kind, refused bool, now clock.Mono) {
 	i.ill = i.ill && !refused
 }
 
+// hope brings the next rounds forward: a call that was parked has come through, so all may.
+func (i *illness) hope(now clock.Mono) { i.pause, i.round = firstPause, min(i.round, now.Add(firstPause)) }
+
 // parks reports whether a new call of a kind is parked.
 func (i *illness) parks(k kind, now clock.Mono) bool {
 	return i.ill && (i.through[k] <= i.since || now.Sub(i.through[k]) > recently)

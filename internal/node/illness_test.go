@@ -73,6 +73,17 @@ func TestPauseOfALongIllnessGrowsToASecond(t *testing.T) {
 	}
 }
 
+// TestRoundsAreCloseAgainWhenAParkedCallHasComeThrough: others may, too. If they do not, the pause doubles as at first.
+func TestRoundsAreCloseAgainWhenAParkedCallHasComeThrough(t *testing.T) {
+	var i illness
+	i.fail(ms(0), middle)
+	i.pause = lastPause
+	i.left(1, true, ms(9000), middle)
+	i.hope(ms(9100))
+	require.Equal(t, ms(9104), i.round)
+	require.Equal(t, []time.Duration{8 * time.Millisecond, 16 * time.Millisecond}, i.rounds(2, true))
+}
+
 // TestKindThatGetsThroughIsNotParked: for a second after one of it was carried out, while others
 // fail. What was carried out before the server fell ill does not count.
 func TestKindThatGetsThroughIsNotParked(t *testing.T) {

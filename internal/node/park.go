@@ -73,6 +73,10 @@ func (n *Node) roundLocked(now clock.Mono) {
 
 // followLocked sends more parked calls, since one was carried out.
 func (n *Node) followLocked(now clock.Mono) {
+	if n.illness.ill {
+		n.illness.hope(now)
+		n.fireBy(n.illness.round, now)
+	}
 	for sent := 0; sent < followers; {
 		c := n.parked.first()
 		if c == nil {
