@@ -48,9 +48,12 @@ func TestKeyHasOneNameWhateverHooksAClientOfAClusterHas(t *testing.T) {
 		key, prefix string // what is before each key in Redis
 		add         func(client *redis.ClusterClient)
 	}{
-		"of the whole":     {"{whole}", "", func(client *redis.ClusterClient) { client.AddHook(prefixer("app:")) }},
-		"of each server":   {"{server}", "app:", func(client *redis.ClusterClient) { onEachServer(client) }},
-		"of both, as OTel": {"{both}", "app:", func(client *redis.ClusterClient) { client.AddHook(prefixer("app:")); onEachServer(client) }},
+		"of the whole":   {"{whole}", "", func(client *redis.ClusterClient) { client.AddHook(prefixer("app:")) }},
+		"of each server": {"{server}", "app:", onEachServer},
+		"of both, as OTel": {"{both}", "app:", func(client *redis.ClusterClient) {
+			client.AddHook(prefixer("app:"))
+			onEachServer(client)
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

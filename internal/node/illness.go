@@ -79,7 +79,9 @@ func (i *illness) pass(k kind, refused bool, now clock.Mono) {
 }
 
 // hope brings the next rounds forward: a call that was parked has come through, so all may.
-func (i *illness) hope(now clock.Mono) { i.pause, i.round = firstPause, min(i.round, now.Add(firstPause)) }
+func (i *illness) hope(now clock.Mono) {
+	i.pause, i.round = firstPause, min(i.round, now.Add(firstPause))
+}
 
 // parks reports whether a new call of a kind is parked.
 func (i *illness) parks(k kind, now clock.Mono) bool {

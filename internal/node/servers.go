@@ -28,9 +28,9 @@ type kin struct {
 	whole  *Node // the node of the whole, if this is that of a server; does not change
 	handed queue // the calls that other nodes will carry
 
-	// Of the node of the whole.
-	route   func(ctx context.Context, key string) (*redis.Client, error) // the server of a key. nil: this is none; does not change
-	located bool                                                         // go-redis knows the servers
+	// Of the node of the whole. route returns the server of a key. It does not change, and is nil in other nodes.
+	route   func(ctx context.Context, key string) (*redis.Client, error)
+	located bool // go-redis knows the servers
 	servers map[*redis.Client]*Node
 	masters map[string]*redis.Client // of a Cluster, by their addresses
 	asked   clock.Mono               // when the masters were asked for
@@ -40,7 +40,7 @@ type kin struct {
 // their addresses.
 const mostServers = 1000
 
-// routeBy returns a node of the whole of a Cluster or Ring. c has one call in each batch.
+// routeBy makes n the node of the whole if c is the client of a Cluster or Ring.
 func (n *Node) routeBy(c client) {
 	switch c := c.(type) {
 	case *redis.ClusterClient:

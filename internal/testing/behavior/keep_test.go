@@ -71,7 +71,9 @@ func TestKeyIsKeptThoughTheClockOfRedisWasSetForward(t *testing.T) {
 			opts   []redlatch.Option
 			unlock func(lock *redlatch.Lock) error
 		}{
-			"WithMinHold": {[]redlatch.Option{redlatch.WithMinHold(keep)}, func(lock *redlatch.Lock) error { return lock.Unlock(t.Context()) }},
+			"WithMinHold": {[]redlatch.Option{redlatch.WithMinHold(keep)}, func(lock *redlatch.Lock) error {
+				return lock.Unlock(t.Context())
+			}},
 			"UnlockAfter": {nil, func(lock *redlatch.Lock) error { return lock.UnlockAfter(t.Context(), keep) }},
 		} {
 			l := w.locker(t, redlatch.WithTTL(time.Minute))
