@@ -53,8 +53,8 @@
 // signed by an authority that the system knows, or one in the file that SSL_CERT_FILE names, which
 // works on Linux and the BSDs. If a port has TLS and the URL does not begin with rediss, or the
 // reverse, the error says EOF, or that there was no reply. Special characters in a password must be
-// percent-encoded, such as %40 for @ and %2F for a slash. Redlatch never prints a URL. If a URL has a password, put it in REDIS_URL: other
-// users can see the arguments of a process.
+// percent-encoded, such as %40 for @ and %2F for a slash. Redlatch never prints a URL. If a URL has
+// a password, put it in REDIS_URL: other users can see the arguments of a process.
 //
 // # Run
 //

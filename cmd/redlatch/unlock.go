@@ -96,7 +96,8 @@ func unlockKey(ctx context.Context, c *connection, key string, owner *string, fo
 	case !released:
 		fmt.Fprintf(os.Stderr, "%q is free; the lock of %s has ended meanwhile\n", key, holder(seen))
 	case all > max(len(seen.Holding), 1):
-		fmt.Fprintf(os.Stderr, "%q is released in the place of %s, %s; others still hold it\n", key, holder(seen), noticesLate)
+		fmt.Fprintf(os.Stderr, "%q is released in the place of %s, %s; others still hold it\n",
+			key, holder(seen), noticesLate)
 	default:
 		fmt.Fprintf(os.Stderr, "%q is released; it was held by %s, %s\n", key, holder(seen), noticesLate)
 	}
@@ -202,7 +203,8 @@ func confirmed(in io.Reader, out io.Writer, key string, seen redlatch.Status) bo
 	} else {
 		fmt.Fprintf(out, "%q is held by %s, for another %s; %d waiting\n",
 			key, holder(seen), timeLeft(seen), seen.Waiters)
-		fmt.Fprintln(out, "if it is released, its owner notices at the next renewal, within a third of its TTL, and may work until then")
+		fmt.Fprintln(out,
+			"if it is released, its owner notices at the next renewal, within a third of its TTL, and may work until then")
 		fmt.Fprint(out, "release it? [y/N] ")
 	}
 	answer, err := bufio.NewReader(in).ReadString('\n')
