@@ -223,6 +223,9 @@ func (a *attempt) hear(got reply) {
 	}
 	var room effects
 	if got.err == nil {
+		if p := a.place; p != nil && a.acquire.queued && p.message.Token == "" && !w.machine.Confirms {
+			w.untoldLocked(&m) // the look has found the key, and no message
+		}
 		w.finish(&m, w.machine.Granted(m.Facts, got.newEntry, room[:0]))
 		return
 	}
@@ -253,6 +256,9 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 		if a.request.cfg.noQueue && wire.Queues(got.holder) {
 			a.engine.queued.note(a.id.lock, queuesFor)
 			w.factsLocked(m)
+		}
+		if a.engine.inbox != nil && !wire.Tells(got.holder) {
+			w.untoldLocked(m)
 		}
 		if got.at != 0 && a.place != nil {
 			a.place.watch.Told(a.asked, got.at)

@@ -54,6 +54,7 @@ type live struct {
 	lines    lines
 	yielding recent     // keys that this process leaves to others for a while
 	queued   recent     // keys that a Locker that queues held a short time ago
+	untold   recent     // keys that a Locker which cannot tell others held a short time ago
 	troubles sync.Map   // when Hooks.Trouble was last called for a cause
 	open     openLeases // of readers
 	pending  pending    // calls of TryLock, and keys that will be handed on
@@ -123,7 +124,14 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 
 // newToken returns a fresh token. A writer's token has a mark.
 func (e *engine) newToken(cfg *config) string {
-	token := e.mint.Token(cfg.owner, cfg.noQueue, len(cfg.prefix))
+	manner := wire.Queueing
+	switch {
+	case e.inbox != nil && e.inbox.Mute():
+		manner = wire.Mute
+	case cfg.noQueue:
+		manner = wire.Polling
+	}
+	token := e.mint.Token(cfg.owner, manner, len(cfg.prefix))
 	if e.writes {
 		return wire.WriterMark + token
 	}

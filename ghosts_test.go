@@ -17,7 +17,7 @@ func TestSparedTokensAreNeverForgotten(t *testing.T) {
 	mint := wire.NewMint()
 	known := tokens{used: make(map[string]*attempt)}
 	stamp := func() uint64 {
-		s, _, made := mint.Made(mint.Token("", false, 0))
+		s, _, made := mint.Made(mint.Token("", wire.Queueing, 0))
 		require.True(t, made)
 		return s
 	}

@@ -173,7 +173,7 @@ func (l *lease) giveBack(
 	b.loan.over()
 	got := b.reply
 	if got.contended {
-		a.engine.yield(a.id.lock, a.request.cfg.longest)
+		a.engine.yield(a.id.lock, a.engine.longestYield(a.request.cfg))
 	}
 	if ends && !errors.Is(got.err, ErrLost) {
 		a.endKeep(now.Mono.Add(keep)) //nolint:contextcheck // the call has ended by then

@@ -30,6 +30,10 @@ type keyLine struct {
 // key. So Lockers that poll do not go on with a queue that all others have left.
 const queuesFor = time.Second
 
+// untoldFor is for how long a line polls after a Locker that cannot tell others has held the key, or
+// after a look that has found the key without a message.
+const untoldFor = time.Second
+
 // An effect is what a Machine wants done. Most events have few.
 type (
 	effect  = line.Effect[*waiter, *attempt]
@@ -88,7 +92,14 @@ func (w *keyLine) enter(now clock.Instant) moment {
 func (w *keyLine) factsLocked(m *moment) {
 	e, key := w.engine, w.request.names.lock
 	m.Queues = e.inbox != nil && (!w.request.cfg.noQueue || e.queued.until(key) > m.Now)
+	m.Untold = e.untold.until(key) > m.Now
 	m.Yield = e.yielding.until(key)
+}
+
+// untoldLocked has the line poll for a while: others hold the key and cannot tell whom they hand it to.
+func (w *keyLine) untoldLocked(m *moment) {
+	w.engine.untold.note(w.request.names.lock, untoldFor)
+	w.factsLocked(m)
 }
 
 // finish unlocks the mutex, and does what the Machine wants done.

@@ -235,6 +235,15 @@ func (e *engine) yield(key string, longest time.Duration) {
 	e.yielding.note(key, longest-rand.N(longest/2+1))
 }
 
+// longestYield returns for how long this process leaves a key to others, at most. Those who wait in a
+// queue and could not be told poll soon.
+func (e *engine) longestYield(cfg *config) time.Duration {
+	if e.quorum {
+		return cfg.longest
+	}
+	return min(2*cfg.shortest, cfg.longest)
+}
+
 // A recent notes keys, each for a while.
 type recent struct{ sync.Map }
 

@@ -226,7 +226,7 @@ for i = 2, #ARGV do
       table.insert(likely, {i - 1, string.sub(value.err, 1, longest), '', ''})
     end
   elseif #value > 9 and #value <= longest
-    and (find(value, '%-7%x%x%x%-%x%x%x%x%-%x+$') or find(value, '^%d+%.?%d*$')) then
+    and (find(value, '%-[78]%x%x%x%-%x%x%x%x%-%x+$') or find(value, '^%d+%.?%d*$')) then
     table.insert(likely, {i - 1, value, score})
   end
 end

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,12 +70,13 @@ type Inbox struct {
 	client client     // nil: none that can subscribe
 	slots  node.Slots // for the goroutine only
 
+	mute atomic.Int64 // until then, a clock.Mono, PUBLISH counts as refused; 0: it never was. Written under mu
+
 	mu      sync.Mutex // guards the fields below
 	users   int
 	running bool
 	up      clock.Mono    // when SUBSCRIBE was confirmed; 0: it is not
 	refused bool          // SUBSCRIBE is known to be refused
-	mute    clock.Mono    // until then PUBLISH counts as refused
 	current *redis.PubSub // the newest
 }
 
@@ -105,7 +107,14 @@ func (b *Inbox) Leave() {
 func (b *Inbox) Listens() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.up != 0 && clock.MonoNow() >= b.mute
+	return b.up != 0 && !b.Mute()
+}
+
+// Mute reports whether Redis refuses PUBLISH, so that this process cannot tell others that they were
+// handed a lock.
+func (b *Inbox) Mute() bool {
+	until := clock.Mono(b.mute.Load())
+	return until != 0 && clock.MonoNow() < until
 }
 
 func (b *Inbox) isUp() bool {
@@ -118,8 +127,8 @@ func (b *Inbox) isUp() bool {
 func (b *Inbox) RefusePublish(err error) {
 	b.mu.Lock()
 	now := clock.MonoNow()
-	first := now >= b.mute
-	b.mute = now.Add(muteFor)
+	first := !b.Mute()
+	b.mute.Store(int64(now.Add(muteFor)))
 	b.mu.Unlock()
 	if first {
 		b.Degraded(err)

@@ -128,10 +128,10 @@ func (m *Machine[T, A]) wait(f Facts, at clock.Mono, out []Effect[T, A]) []Effec
 func (m *Machine[T, A]) next(f Facts, o Outcome) clock.Mono {
 	queued := m.token.entry != NoEntry
 	switch {
-	case o.Answer != Refused, !f.Listens, o.First && o.Foreign, !queued && (!f.Queues || m.hurried(f)):
+	case o.Answer != Refused, !f.Listens, f.Untold, o.First && o.Foreign, !queued && (!f.Queues || m.hurried(f)):
 		m.looks++
 		d := poll(m.looks, m.Shortest, m.Longest, o.Left, f.Random)
-		if !f.Queues {
+		if !f.Queues || o.Answer == Refused && (!f.Listens || f.Untold) {
 			d = min(d, halfRandom(eager(m.polling.moves, m.polling.stays, m.Shortest, m.Longest), f.Random))
 		}
 		return f.Now.Add(d)

@@ -24,6 +24,7 @@ type Facts struct {
 	Now     clock.Mono
 	Queues  bool          // the line waits in the queue of Redis: a release hands the lock to the first of it
 	Listens bool          // SUBSCRIBE is confirmed, so messages of Redis come to this process
+	Untold  bool          // the line polls, since others that want the key, too, cannot tell whom they hand it to
 	Took    time.Duration // of an acquire at present, on average
 	Idle    time.Duration // of an acquire when Redis is idle: the least of late
 	Yield   clock.Mono    // until then this process leaves the key to others, who would never find it free otherwise

@@ -68,6 +68,9 @@ func (s *scenario) play(words []string) []string {
 	case "queues", "polls":
 		s.f.Queues = words[0] == "queues"
 		return nil
+	case "untold", "told":
+		s.f.Untold = words[0] == "untold"
+		return nil
 	case "load":
 		s.f.Took, s.f.Idle = explore.Duration(a[0]), explore.Duration(a[1])
 		return nil

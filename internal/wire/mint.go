@@ -19,8 +19,9 @@ import (
 // A Mint makes the tokens of one Locker, and recognizes them. The UUID of a token has two halves:
 //
 //	stamp  the time in ms, 4 bits of the version, and the time in 1/4096 ms. It grows with every token
-//	proof  62 bits of the stamp encrypted with a secret of the Mint. The length of the prefix of the
-//	       key is added to the last 8 by exclusive or
+//	proof  62 bits of the stamp encrypted with a secret of the Mint, one of which says whether its
+//	       Locker is mute if it does not queue. The length of the prefix of the key is added to the last
+//	       8 by exclusive or
 //
 // So nobody guesses a token, and no token of another Mint passes for one of this, except once in
 // 2^54.
@@ -47,16 +48,15 @@ const LongestPrefix = 255
 // blocks has room for what is encrypted, since a cipher keeps no array of its caller on the stack.
 var blocks = sync.Pool{New: func() any { return new(uuid.UUID) }}
 
-// Token returns a fresh token for a key whose prefix has a length. If polls is set, its Locker does not
-// queue, and the UUID says so: see [Queues]. Written here, the token is one allocation.
-func (m *Mint) Token(owner string, polls bool, prefix int) string {
-	version := uint64(versionQueues)
-	if polls {
-		version = versionPolls
-	}
+// Token returns a fresh token of a Locker, for a key whose prefix has a length. Written here, the token
+// is one allocation.
+func (m *Mint) Token(owner string, manner Manner, prefix int) string {
 	now := uint64(time.Now().UnixNano())
 	number := m.next(now/1e6<<12 | now%1e6<<12/1e6)
-	id := m.seal(number>>12<<16 | version<<12 | number&0xfff)
+	id := m.seal(number>>12<<16 | manner.version()<<12 | number&0xfff)
+	if manner == Mute {
+		id[8] |= mute
+	}
 	id[15] ^= byte(min(prefix, LongestPrefix))
 	token := make([]byte, 0, longestOwner+1+idLength)
 	if owner != "" {
@@ -79,7 +79,8 @@ func (m *Mint) next(now uint64) uint64 {
 	}
 }
 
-// seal returns the UUID of a stamp and its proof, for a prefix of length 0.
+// seal returns the UUID of a stamp and its proof, for a prefix of length 0. It is not of a Locker
+// that is mute.
 func (m *Mint) seal(stamp uint64) uuid.UUID {
 	id := blocks.Get().(*uuid.UUID)
 	defer blocks.Put(id)
@@ -89,6 +90,9 @@ func (m *Mint) seal(stamp uint64) uuid.UUID {
 	copy(id[8:], id[:8])
 	id[8] = id[8]&0x3f | 0x80 // the variant
 	binary.BigEndian.PutUint64(id[:], stamp)
+	if stamp>>12&0xf == versionPolls {
+		id[8] &^= mute
+	}
 	return *id
 }
 
@@ -103,5 +107,8 @@ func (m *Mint) Made(token string) (stamp uint64, prefix int, made bool) {
 	sealed := m.seal(stamp)
 	prefix = int(id[15] ^ sealed[15])
 	sealed[15] = id[15]
+	if version == versionPolls {
+		sealed[8] |= id[8] & mute
+	}
 	return stamp>>16<<12 | stamp&0xfff, prefix, sealed == id
 }

@@ -44,11 +44,38 @@ func hostAndPid(host string, pid int) string {
 	return strings.ToValidUTF8(host, "") + suffix
 }
 
-// The versions of the UUID of a token. That of a Locker that polls has the form of the other one.
+// The versions of the UUID of a token. A Locker that polls has the form of the other one.
 const (
 	versionQueues = 7
 	versionPolls  = 8
+
+	mute = 0x20 // in byte 8 of a UUID of version 8, see Mute
 )
+
+// A Manner is how a Locker waits and hands on. Its tokens say so.
+type Manner byte
+
+// The manners.
+const (
+	Queueing Manner = iota // it queues, see [Queues]
+	Polling                // it polls
+	Mute                   // it polls, and cannot tell others that they have been handed the key, see [Tells]
+)
+
+// version returns the version of the UUID of a token.
+func (m Manner) version() uint64 {
+	if m == Queueing {
+		return versionQueues
+	}
+	return versionPolls
+}
+
+// Tells reports whether the holder of a key can tell others when it hands the key on: its value is no
+// token of a Locker that is [Mute].
+func Tells(holder string) bool {
+	id, version := idOf(strings.TrimPrefix(holder, keeperPrefix))
+	return version != versionPolls || id[8]&mute == 0
+}
 
 // MadeAt returns when a token was made, by the clock of its process. It is the zero time for a
 // token without a UUID of these versions, such as most of other libraries.
@@ -78,7 +105,7 @@ func idOf(token string) (id uuid.UUID, version uuid.Version) {
 	return id, id.Version()
 }
 
-// minted reports whether token has the form of NewToken, or of that behind the mark of a writer. Its
+// minted reports whether token has the form of a fresh token, or of one behind the mark of a writer. Its
 // holder is a redlatch client then, which hands the lock on.
 func minted(token string) bool {
 	token = strings.TrimPrefix(token, WriterMark)

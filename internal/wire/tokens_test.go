@@ -18,7 +18,7 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := mint.Token(owner, false, 0)
+			token := mint.Token(owner, Queueing, 0)
 			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
 			require.Equal(t, owner, Owner(token))
@@ -28,15 +28,37 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 3000, "what follows the time differs")
-	for _, token := range []string{mint.Token("", false, 0), "api-7/" + mint.Token("", false, 0), "~" + mint.Token("api-7", false, 0)} {
+	for _, token := range []string{mint.Token("", Queueing, 0), "api-7/" + mint.Token("", Queueing, 0), "~" + mint.Token("api-7", Queueing, 0)} {
 		require.True(t, Queues(token), token)
 	}
-	for _, token := range []string{mint.Token("api-7", true, 0), "~" + mint.Token("", true, 0), uuid.NewString(), "", "somebody"} {
+	for _, token := range []string{mint.Token("api-7", Polling, 0), "~" + mint.Token("", Polling, 0), uuid.NewString(), "", "somebody"} {
 		require.False(t, Queues(token), token)
 	}
-	require.WithinDuration(t, time.Now(), MadeAt(mint.Token("api-7", true, 0)), time.Minute)
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + mint.Token("", false, 0), "x" + mint.Token("", false, 0)} {
+	require.WithinDuration(t, time.Now(), MadeAt(mint.Token("api-7", Polling, 0)), time.Minute)
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + mint.Token("", Queueing, 0), "x" + mint.Token("", Queueing, 0)} {
 		require.Zero(t, MadeAt(token), token)
+	}
+}
+
+// TestTokenSaysWhetherItsLockerTellsOthers: a token of any other Locker says that it does, and so do those of
+// other libraries.
+func TestTokenSaysWhetherItsLockerTellsOthers(t *testing.T) {
+	t.Parallel()
+	mint := NewMint()
+	for range 100 { // the rest of the byte is random
+		for _, manner := range []Manner{Queueing, Polling} {
+			require.True(t, Tells(WriterMark+mint.Token("api-7", manner, 0)))
+		}
+		silent := WriterMark + mint.Token("api-7", Mute, 0)
+		require.False(t, Tells(silent))
+		require.False(t, Tells(Keeper(silent)))
+		require.False(t, Queues(silent))
+		require.WithinDuration(t, time.Now(), MadeAt(silent), time.Minute)
+		require.Equal(t, "api-7", Owner(silent))
+		require.True(t, HandsOn(silent))
+	}
+	for _, token := range []string{"", "somebody", uuid.NewString()} {
+		require.True(t, Tells(token))
 	}
 }
 
@@ -52,7 +74,7 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(NewMint().Token(owner, false, 0)))
+		require.Equal(t, owner, Owner(NewMint().Token(owner, Queueing, 0)))
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }
