@@ -59,6 +59,19 @@ func foreign(t *testing.T, c *redis.Client) {
 	require.NoError(t, c.ZAdd(ctx, "delayed", redis.Z{Score: float64(time.Now().UnixMicro()), Member: "job"}).Err())
 }
 
+// TestListShowsLocksOfThoseWhoPoll: the UUIDs in their tokens have another version. It shows a semaphore
+// whose only permit is kept, too.
+func TestListShowsLocksOfThoseWhoPoll(t *testing.T) {
+	onServer(t, func(t *testing.T, s *server) {
+		locktest.MustLock(t, s.locker(t, locktest.LongTTL, redlatch.WithoutQueue()), "polled")
+		kept := locktest.MustLock(t, locktest.Semaphore(t, s.client, 2), "kept", redlatch.WithMinHold(time.Hour))
+		require.NoError(t, kept.Unlock(t.Context()))
+		lines, _ := s.listed(t)
+		require.Contains(t, strings.Join(lines, "\n"), "polled")
+		require.Contains(t, strings.Join(lines, "\n"), "kept")
+	})
+}
+
 // TestListShowsWhatIsHeld: locks of each kind, with their owners and waiters, and no keys of other
 // programs.
 func TestListShowsWhatIsHeld(t *testing.T) {
