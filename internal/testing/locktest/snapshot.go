@@ -28,25 +28,32 @@ while ARGV[i] do
 end
 return 1`)
 
+// newest returns the arguments of older for the data that a server has.
+var newest = redis.NewScript(`
+local all = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  table.insert(all, key)
+  table.insert(all, tostring(math.max(redis.call('PTTL', key), 0)))
+  if redis.call('TYPE', key).ok == 'string' then
+    table.insert(all, redis.call('GET', key))
+  else
+    local members = redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES')
+    table.insert(all, '')
+    table.insert(all, tostring(#members / 2))
+    for i = 1, #members, 2 do
+      table.insert(all, members[i + 1])
+      table.insert(all, members[i])
+    end
+  end
+end
+return all`)
+
 // Snapshot returns a function that has a server return to the data that it has now, as one that has
 // failed over to a replica behind does.
 func Snapshot(t *testing.T, c *redis.Client) (restore func()) {
 	t.Helper()
-	keys, err := c.Keys(t.Context(), "*").Result()
+	then, err := newest.Eval(t.Context(), c, nil).Slice()
 	require.NoError(t, err)
-	var then []any
-	for _, key := range keys {
-		left := max(c.PTTL(t.Context(), key).Val().Milliseconds(), 0)
-		if c.Type(t.Context(), key).Val() == "string" {
-			then = append(then, key, left, c.Get(t.Context(), key).Val())
-			continue
-		}
-		members := c.ZRangeWithScores(t.Context(), key, 0, -1).Val()
-		then = append(then, key, left, "", len(members))
-		for _, z := range members {
-			then = append(then, z.Score, z.Member)
-		}
-	}
 	return func() {
 		t.Helper()
 		require.NoError(t, older.Eval(t.Context(), c, nil, then...).Err())
