@@ -24,7 +24,10 @@
 local leaving, nextEntry, keep = ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
-  if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end -- a key of another type counts as no queue
+  if leaving ~= '' and redis.pcall('ZREM', KEYS[3], leaving) == 1 then -- a key of another type counts as no queue
+    local two = redis.pcall('ZRANGE', KEYS[3], '0', '1')
+    if two[1] == '!' and not two[2] then redis.pcall('ZREM', KEYS[3], '!') end -- nobody waits: see roll_call.lua
+  end
   -- include writable.lua
   return readonly or keep and holder == '~' .. ARGV[1] and 3 or 0
 end

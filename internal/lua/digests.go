@@ -14,7 +14,7 @@ var digests = map[string]string{
 	"quorum_acquire.lua":    "d5e50e56462f5551513cf90280a08df3c72e40ba",
 	"quorum_extend.lua":     "6e1ecbbdb37c0d3010ff56f155e1cd41fc6f83f4",
 	"quorum_release.lua":    "a6a721f65e6db16523b0f8a7aa11788322b881ec",
-	"release.lua":           "3805b59eb735e095a30ebf30e4287af81a2d5c5b",
+	"release.lua":           "9cc44e73d81b787439445875c830c070c63ab204",
 	"semaphore_acquire.lua": "392ccef7425cb4bea195cd3ad35a5bb2b3c347f1",
 	"semaphore_extend.lua":  "2ab649b4b6763c8a0a723d1cd480ca2cd1bb0a09",
 	"semaphore_inspect.lua": "2fdf0bc95ce7662ed777d3eab1c5a73ff31cbf89",

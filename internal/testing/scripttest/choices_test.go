@@ -88,8 +88,8 @@ var (
 			owners,
 			[]string{"k", "fence", "queue"},
 			"acquire.lua k fence queue : ME TTL LATEST QUEUES",
-			"{3*release.lua k fence queue : OWNER HANDSON|2*extend.lua k {|2*fence} : OWNER TTL|INSPECT}",
-			"{2*QUEUEDATA|MARKDATA|2*REGISTERDATA|2*LOCKDATA}",
+			"{3*release.lua k fence queue : OWNER HANDSON|release.lua k fence queue : x head|2*extend.lua k {|2*fence} : OWNER TTL|INSPECT}",
+			"{2*QUEUEDATA|2*MARKDATA|REGISTERDATA|3*LOCKDATA}",
 			queueFaults,
 		},
 		"semaphore": {

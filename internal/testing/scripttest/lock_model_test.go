@@ -91,7 +91,13 @@ func (m *model) release(k, a words) any {
 	token, leaving, next, waited, latest, keep := a[0], a.at(1), a.at(2), a.number(3), a.number(4), a.number(5)
 	holder := m.get(lock)
 	if holder != token {
-		m.withdraw(queue, leaving)
+		removed := false
+		if leaving != "" {
+			_ = attempt(func() { removed = m.zrem(queue, leaving) })
+		}
+		if removed && m.lone(queue) {
+			m.zrem(queue, mark)
+		}
 		return m.written(k[0], 3*one(keep > 0 && holder == "~"+token))
 	}
 	keep, late := m.keeps(keep, latest)
@@ -147,6 +153,13 @@ func (m *model) callRoll(queue, own string) {
 		}
 	}
 	m.zrem(queue, mark)
+}
+
+// lone reports whether a queue has only a mark, if it is one.
+func (m *model) lone(queue string) bool {
+	all := []string{}
+	_ = attempt(func() { all = m.members(queue) })
+	return len(all) == 1 && all[0] == mark
 }
 
 // firstWaiter returns the first entry, and whether a mark comes before it.
