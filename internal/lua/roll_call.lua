@@ -16,11 +16,9 @@ local since = all[2] + 9e15
 local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
 for i = 3, #all, 2 do
   local score = all[i + 1] + 0
-  if score % 1 ~= 0 then
-    redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i])
-  elseif silent and all[i] ~= own and score < since then
-    redis.call('ZREM', KEYS[3], all[i])
-  end
+  local looked = score % 1 ~= 0
+  if looked then redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i]) end
+  if silent and not looked and all[i] ~= own and score < since then redis.call('ZREM', KEYS[3], all[i]) end
 end
 redis.call('ZREM', KEYS[3], all[1])
 entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
