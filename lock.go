@@ -41,6 +41,17 @@
 // cannot be reached. Time is measured by the monotonic and the wall clock, whichever has advanced
 // further.
 //
+// # Versions
+//
+// From v1.0, a major version removes no exported name and changes none, and [Locker] gets no method in
+// it. A name that the next major version removes has a paragraph in its comment that begins with
+// "Deprecated:" and names what replaces it, for at least a year before.
+//
+// The clients of go-redis v9 are a part of this API. So when there is a go-redis v10, a new major
+// version of this package will use it, and the one for v9 gets corrections for another year. Each
+// version works with every release of Go that the Go team supports, which are the newest two. A patch
+// version needs no newer Go or go-redis. The changelog says what versions below v1.0 promise.
+//
 // # Servers
 //
 // redlatch needs Redis 5.0 or newer, or Valkey, with EVAL. A proxy that checks scripts, such as in some
@@ -81,10 +92,16 @@ import (
 // lines. The readers of [NewReadWrite] are served together. While nobody waits, a Locker costs nothing
 // in Redis. It has no Close method: its subscription ends by itself within two seconds after the last
 // waiter has left. A test that looks for leaks sleeps for that time first. Close the client after the
-// last Unlock. Then all calls fail, including calls that wait, with an error that matches
-// [redis.ErrClosed], or with [ErrNoQuorum]. Later versions may add methods to this interface, so a type
-// that wraps a Locker should embed it. For [Forget] and [NewMigration], it should also have a method
-// Unwrap() Locker.
+// last Unlock and after [Drain]. Then all calls fail, including calls that wait, with an error that
+// matches [redis.ErrClosed], or with [ErrNoQuorum].
+//
+// Within a major version this interface gets no method: new abilities are functions, such as [Drain].
+// A type that wraps a Locker should embed it, and have a method
+//
+//	Unwrap() Locker
+//
+// which returns the wrapped Locker. [Drain], [Forget], [NewElection] and [NewMigration] look through
+// it. A wrapper that changes keys must not have it.
 //
 // When a call has returned, nothing calls a method of its ctx, even if commands of the call continue.
 // So a program may reuse a ctx, as package gin does. Hooks of the client and goroutines of this package

@@ -76,7 +76,8 @@ type locker struct {
 	oldest   *ages // of the calls that wait
 }
 
-// Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
+// Unwrap returns the embedded Locker, through which [redlatch.Drain], [redlatch.Forget],
+// [redlatch.NewElection] and [redlatch.NewMigration] look.
 func (l *locker) Unwrap() redlatch.Locker { return l.Locker }
 
 // Format prints what fmt prints of the embedded Locker.

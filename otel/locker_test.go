@@ -647,3 +647,20 @@ func TestLockerPrintsAsTheOneInIt(t *testing.T) {
 	require.Equal(t, "setnxpx", fmt.Sprintf("%v", l))
 	require.Equal(t, `"setnxpx"`, fmt.Sprintf("%q", l))
 }
+
+// TestDrainAndElectionsGoThrough: they look through the Locker of this package.
+func TestDrainAndElectionsGoThrough(t *testing.T) {
+	b := newLab(t)
+	l := b.locker(t, nil, nil)
+	require.NoError(t, redlatch.Drain(t.Context(), l))
+	_, err := redlatch.NewElection(l, "k", redlatch.WithReplicas(1, time.Hour))
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
+	election, err := redlatch.NewElection(l, "k")
+	require.NoError(t, err)
+	require.NoError(t, election.Run(t.Context(), func(context.Context, *redlatch.Lock) error {
+		require.True(t, election.Leading())
+		return redlatch.ErrStop
+	}))
+	require.NoError(t, redlatch.Drain(t.Context(), l))
+	require.Len(t, b.spansNamed("lock acquire"), 1)
+}

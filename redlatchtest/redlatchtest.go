@@ -56,7 +56,8 @@ func (l *Locker) Format(f fmt.State, verb rune) {
 	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), l.Locker)
 }
 
-// Unwrap returns the embedded Locker, for [redlatch.NewMigration] and [redlatch.Forget].
+// Unwrap returns the embedded Locker, through which [redlatch.Drain], [redlatch.Forget],
+// [redlatch.NewElection] and [redlatch.NewMigration] look.
 func (l *Locker) Unwrap() redlatch.Locker { return l.Locker }
 
 // Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect]
