@@ -213,6 +213,10 @@ func WithOpTimeout(d time.Duration) Option {
 // [ErrNotAcquired] or [ErrUnavailable], as for a ctx that ended, but not [context.DeadlineExceeded].
 // ctx also bounds the wait, and the error reports its end. Default: 0, which means no bound.
 //
+// The time is for a holder, and not for an outage: a call that nobody has refused yet fails with the
+// first attempt that fails. So a call that begins while Redis is out of reach takes the time of
+// [WithOpTimeout], or twice that if it joins others that wait.
+//
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
 // the shorter one of its two Lockers. If d has passed when a key is granted, DoAll makes one attempt
 // for each key that is left. Calls with and without it share a line. [Locker.TryLock] and
