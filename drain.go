@@ -72,17 +72,6 @@ func (p *pending) begin()     { p.n.Add(1) }
 func (p *pending) done()      { p.n.Add(-1) }
 func (p *pending) count() int { return int(p.n.Load()) }
 
-// post has a node carry a call, which is under way until its receiver has returned.
-func (p *pending) post(ctx context.Context, n *node.Node, c *node.Call) {
-	receive := c.Done
-	c.Done = func(r node.Reply) {
-		defer p.done()
-		receive(r)
-	}
-	p.begin()
-	n.Post(ctx, c)
-}
-
 // and returns how many calls are under way, with those that nodes repeat though nobody waits for them.
 // A call that is repeated is added there before it is done here.
 func (p *pending) and(nodes ...*node.Node) int {

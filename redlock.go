@@ -219,8 +219,12 @@ func (o *quorumOp) send(ctx context.Context, e quorum.Effect) {
 	if e.Step == quorum.Acquire {
 		c.Abandoned, c.Spare = o.params.abandoned, true
 	}
-	c.Done = func(r node.Reply) { o.answered(ctx, e, r.Resent, read(r)) }
-	o.r.post(ctx, o.r.nodes[e.Node].Of(o.params.lock), c)
+	c.Done = func(r node.Reply) {
+		o.answered(ctx, e, r.Resent, read(r))
+		o.r.done()
+	}
+	o.r.begin()
+	o.r.nodes[e.Node].Of(o.params.lock).Post(ctx, c)
 }
 
 // answered hands an answer to the token.

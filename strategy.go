@@ -249,9 +249,11 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 			s.goOn(p)
 		}
 		to.hear(got)
+		s.pending.done()
 	}
+	s.pending.begin()
 	//nolint:contextcheck // of the ctx, a node uses only the values
-	s.pending.post(ctx, s.nodeFor(p), c)
+	s.nodeFor(p).Post(ctx, c)
 }
 
 // goOn hands on what a release has left to others that wait. Nobody waits for that.
