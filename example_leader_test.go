@@ -12,8 +12,8 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// serve is the work of the leader. It returns when ctx ends: another process may lead then.
-func serve(ctx context.Context, lock *redlatch.Lock, started func()) error {
+// lead is the work of the leader. It returns when ctx ends: another process may lead then.
+func lead(ctx context.Context, lock *redlatch.Lock, started func()) error {
 	fmt.Println("this process leads, with a fence:", lock.Fence() > 0)
 	started()
 	<-ctx.Done()
@@ -37,7 +37,7 @@ func Example_leader() {
 
 	ctx, stop := context.WithCancel(context.Background()) // in a program, ctx ends with a signal: see os/signal.NotifyContext
 	err = redlatch.Lead(ctx, locker, "leader", func(ctx context.Context, lock *redlatch.Lock) error {
-		return serve(ctx, lock, stop)
+		return lead(ctx, lock, stop)
 	})
 	fmt.Println("stopped:", errors.Is(err, context.Canceled))
 	// Output:

@@ -36,7 +36,7 @@ func countLocks(registry prometheus.Registerer) redlatch.Hooks {
 			ended(ctx, e)
 		},
 		RenewFailed: func(context.Context, redlatch.Event) { failed.Inc() },
-		Trouble:     func(_ context.Context, e redlatch.Event) { trouble.WithLabelValues(e.Cause).Inc() },
+		Trouble:     func(_ context.Context, e redlatch.Event) { trouble.WithLabelValues(string(e.Cause)).Inc() },
 	}
 }
 
