@@ -3,7 +3,8 @@ package redlatch
 // A Strategy says in an [Event] of which kind the Locker is.
 type Strategy string
 
-// The strategies. A [NewMigration] has those of its two Lockers.
+// The strategies. The Locker of [NewMigration] reports the strategies of its
+// two Lockers.
 const (
 	StrategySetNXPX     Strategy = "setnxpx"
 	StrategyRedlock     Strategy = "redlock"

@@ -10,15 +10,15 @@ import (
 	"github.com/redlatch/redlatch/internal/node"
 )
 
-// Drain returns when nothing that l has sent is under way any more: releases without a reply, which
-// are sent again for a minute, those of attempts that were given up, and keys that are kept for 10 s
-// or less, see [Lock.UnlockAfter]. Call it before the process ends, behind the last Unlock, and close
-// the client afterwards. Without it, what is left ends with its TTL, and waiters get the lock then.
+// Drain waits until nothing that l has sent is under way. Releases without a reply are sent again for a
+// minute. Drain waits for them, for releases of attempts that were given up, and for keys that are kept
+// for 10 s or less, see [Lock.UnlockAfter]. Call it before the process ends, after the last Unlock, and
+// close the client afterwards. Without Drain, such a lock can last until its TTL has passed.
 //
-// Drain releases no lock, and waits neither for locks that are held nor for calls that wait. It may
-// return while other goroutines use l, whose commands it waits for, too. With [NewMigration] it does
-// that on both sides; call it for each Locker of [NewReadWrite]. A Locker that wraps another one must
-// have a method Unwrap() Locker, which returns that one.
+// Drain releases no lock. It does not wait for locks that are held or for calls that wait. It also waits
+// for commands of other goroutines that use l, and may return while they go on. With [NewMigration] it
+// does this on both sides. Call it for each Locker of [NewReadWrite]. A Locker that wraps another one
+// must have a method Unwrap() Locker, which returns the wrapped one.
 //
 // If ctx ends first, the error matches ctx's error and says how much was left. It is [ErrInvalid] if l
 // or ctx is nil, and matches [errors.ErrUnsupported] if l has no such method.

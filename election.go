@@ -51,7 +51,8 @@ type candidacy struct {
 }
 
 // NewElection returns an Election by the locks of l on key. It sends nothing. opts apply to the locks.
-// [WithMaxHold] bounds a term. [WithMaxWait] is refused, and that of l has no effect.
+// [WithMaxHold] bounds a term. NewElection refuses [WithMaxWait], and ignores one
+// that was given to l.
 //
 // The error is [ErrInvalid] if l is nil, if key is empty, or if l cannot work with key or opts.
 func NewElection(l Locker, key string, opts ...Option) (*Election, error) {

@@ -208,7 +208,7 @@ func ctxError(ctx context.Context) error {
 // [errors.As].
 type HeldError struct {
 	Key string // as the caller named it
-	// Owner is that of the holder, see [WithOwner]. It is empty if the holder has none, or is a client
+	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client
 	// of another library, and with [NewLegacySetNX] unless this process holds the key: there
 	// [Locker.Inspect] shows it.
 	Owner string

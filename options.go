@@ -218,7 +218,7 @@ func WithOpTimeout(d time.Duration) Option {
 // [WithOpTimeout], or twice that if it joins others that wait.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
-// the shorter one of its two Lockers. If d has passed when a key is granted, DoAll makes one attempt
+// the shorter one of its two Lockers. If d has passed when a key is granted, [DoAll] makes one attempt
 // for each key that is left. Calls with and without it share a line. [Locker.TryLock] and
 // [Locker.Adopt] do not wait, so it has no effect on them. [Lead] refuses this option, because a
 // follower waits until it leads, and ignores one that was given to its Locker.

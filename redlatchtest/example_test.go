@@ -167,7 +167,7 @@ func TestShopRefusesASecondPayment(t *testing.T) {
 	require.Equal(t, http.StatusConflict, post(h, "/carts/7/payment"))
 }
 
-// vip is a fake: it grants no cart to anybody but those of one shop.
+// vip is a fake: it grants the carts of one shop and no others.
 type vip struct {
 	*redlatchtest.Locker
 	shop string

@@ -25,17 +25,17 @@ func (n *Node) surveyLocked(trip time.Duration, now clock.Mono) {
 	}
 	n.share.waited(trip, now)
 	if lacks := n.share.lacks(min(calls, n.width.couriers()-n.share.most), idle, now); lacks > 0 {
-		n.openLocked(lacks + idle)
+		n.openLocked(n.mail.first().ctx, lacks+idle)
 	}
 }
 
-// openLocked sends scripts that do nothing, all at once. Those that find no idle connection have the
-// client open one.
-func (n *Node) openLocked(scripts int) {
+// openLocked sends scripts that do nothing, all at once, with the values of ctx: a call waits for them.
+// Those that find no idle connection have the client open one.
+func (n *Node) openLocked(ctx context.Context, scripts int) {
 	n.opening = scripts
 	failed := false // guarded by mu
 	for range scripts {
-		b := &batch{Context: context.Background()}
+		b := &batch{Context: ctx}
 		i := item{call: &Call{times: times{at: over}}, cmd: newCmd(b, []any{"eval", "return 0", 0})}
 		b.items = []item{i}
 		go func() { // ends when go-redis returns

@@ -5,9 +5,10 @@ import "time"
 // passes is how many fences a turn has.
 const passes = 64
 
-// fences: "A number that grows with every grant of a key." and "With `NewReadWrite`, a writer's fence
-// is above every earlier one, and a reader's above those of all earlier writers." and "A lock is not
-// passed on after a call of `Token` or `Extend`, with several permits,"
+// fences: "A number that grows with every grant of a lock, of a permit, and of a writer." and "With
+// `NewReadWrite`, a writer's fence is above every earlier fence. A reader's fence is above the fences
+// of all earlier writers." and "redlatch does not pass a lock on after a call of `Token` or `Extend`,
+// with several permits,"
 //
 // A grant is earlier if it was known before the call of the other. Of holders that exclude each
 // other, those who are granted a key one after the other were so in that order.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// gaps: "While nothing fails, a key that is released, or whose min hold of up to 10 s ends, is granted in
-// less than 0.3 s to somebody who waits in a queue, and one that expires in less than 1.6 s.", and "if the
+// gaps: "While nothing fails, a queued waiter gets a key in less than 0.3 s after its release or the
+// end of its min hold of up to 10 s. It gets a key that expires in less than 1.6 s.", and "if the
 // message of a hand-over is lost, the line gets the lock about a second later, rarely up to five".
 func gaps(h *History, broken func(time.Duration, string, ...any)) {
 	taken, expires := h.taken()

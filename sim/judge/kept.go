@@ -2,9 +2,9 @@ package judge
 
 import "time"
 
-// kept: "Nobody else gets a key within its min hold, or the time of `UnlockAfter`." and "This holds if
-// `Unlock` or `UnlockAfter` has returned nil. The clock of Redis counts that time, so it can be a
-// hundredth shorter or longer." That of a reader keeps only writers out.
+// kept: "Nobody else gets a key during its min hold or the time of `UnlockAfter`." and "This holds if
+// `Unlock` or `UnlockAfter` has returned nil. Redis measures that time, so it can differ by 1 %."
+// That of a reader keeps only writers out.
 func kept(h *History, broken func(time.Duration, string, ...any)) {
 	if h.Loses {
 		return

@@ -43,8 +43,8 @@ func (h *History) gaveBack(k *Hold) bool {
 	return false
 }
 
-// extended reports whether somebody who shares a lock has extended it: "an `Extend` of one of them holds
-// for all", and so does what keeps writers out.
+// extended reports whether somebody who shares a lock has extended it: "an `Extend` or a loss of one
+// of them applies to all", and so does what keeps writers out.
 func (h *History) extended(k *Hold) bool {
 	for _, o := range h.holds {
 		if o.Mode == Reader && o.Owner == k.Owner && o.Fence == k.Fence && (len(o.Extends) > 0 || o.Keep > 0 || o.MinHold > 0) {

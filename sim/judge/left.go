@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// left: "Every key has a TTL, except a lock of `NewLegacySetNX`. These keys outlive the locks:" [...] "the
-// *fence register*, for up to 24 hours after the last grant" and "one counter for each key on each node,
-// for an hour after the last use". "No goroutine is left a minute after the last lock, if the client is
-// closed."
+// left: "Every key has a TTL, except a lock of `NewLegacySetNX`. These keys outlive the locks:" [...]
+// "the *fence register*, for up to 24 hours after the last grant" and "one counter for each key on
+// each node, for an hour after the last use". "Once the client is closed, all goroutines of redlatch
+// end within a minute of the last `Unlock`."
 //
 // Keys are looked at two minutes after the last call, and after 25 hours.
 func left(h *History, broken func(time.Duration, string, ...any)) {

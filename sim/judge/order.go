@@ -6,11 +6,11 @@ import (
 )
 
 // order: "Redis serves lines in the order in which their first waiters came, give or take the time of
-// a command." and "serves those who stood in the line when it began".
+// a command." and "serves the waiters that were in the line when it began".
 //
-// Within a line the order is exact. Between lines it is judged without faults. "A key that comes free
-// without a release, since its lease or its min hold has ended or somebody has deleted it, keeps the
-// order, too" is judged alike.
+// Within a line the order is exact. Between lines it is judged without faults. "The order also holds
+// for a key that nobody released: its lease or min hold ended, or somebody deleted it." is judged
+// alike.
 func order(h *History, broken func(time.Duration, string, ...any)) {
 	if h.Faulty {
 		return

@@ -6,8 +6,9 @@ import (
 	"github.com/redlatch/redlatch"
 )
 
-// returns: "`Lock` and `TryLock` return when ctx ends, also in mid-command", and "If Redis hangs, it
-// takes little longer than `WithOpTimeout` says, but up to 2 s just after a hand-over", of Unlock.
+// returns: "`Lock` and `TryLock` return when ctx ends, even in the middle of a command", and "If
+// Redis hangs, it takes little longer than the op timeout. Exception: just after a hand-over it takes
+// up to 2 s.", of Unlock.
 func returns(h *History, broken func(time.Duration, string, ...any)) {
 	for _, c := range h.calls {
 		if by := c.latest(); min(c.Returned, h.over) > by {

@@ -48,7 +48,7 @@ func TestHookOfTheClientThatPanicsIsAnOutage(t *testing.T) {
 		require.ErrorIs(t, err, redlatch.ErrUnavailable)
 		require.ErrorContains(t, err, "no audit log (at behavior_test.TestHookOfTheClientThatPanics")
 		require.NotContains(t, err.Error(), "\n")
-		require.Equal(t, "panic", h.all()[0].Cause)
+		require.Equal(t, redlatch.CausePanic, h.all()[0].Cause)
 		broken.Store(false)
 		require.NoError(t, held.Extend(t.Context(), time.Hour))
 		require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))

@@ -9,7 +9,7 @@ import (
 
 // older has a server return to older data, in one step. For each key its arguments are the name, the TTL in ms, and the value;
 // of a sorted set an empty value, the number of members, and each with its score.
-var older = redis.NewScript(`
+const older = `
 for _, key in ipairs(redis.call('KEYS', '*')) do redis.call('DEL', key) end
 local i = 1
 while ARGV[i] do
@@ -26,10 +26,10 @@ while ARGV[i] do
   end
   if left ~= '0' then redis.call('PEXPIRE', key, left) end
 end
-return 1`)
+return 1`
 
 // newest returns the arguments of older for the data that a server has.
-var newest = redis.NewScript(`
+const newest = `
 local all = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   table.insert(all, key)
@@ -46,16 +46,16 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
     end
   end
 end
-return all`)
+return all`
 
 // Snapshot returns a function that has a server return to the data that it has now, as one that has
 // failed over to a replica behind does.
 func Snapshot(t *testing.T, c *redis.Client) (restore func()) {
 	t.Helper()
-	then, err := newest.Eval(t.Context(), c, nil).Slice()
+	then, err := c.Eval(t.Context(), newest, nil).Slice()
 	require.NoError(t, err)
 	return func() {
 		t.Helper()
-		require.NoError(t, older.Eval(t.Context(), c, nil, then...).Err())
+		require.NoError(t, c.Eval(t.Context(), older, nil, then...).Err())
 	}
 }
