@@ -14,6 +14,8 @@ const (
 
 	slowsDown = 5 // the longest pause grows to the age of the illness divided by this
 
+	atOnce = 10 * time.Millisecond // a connection that is refused within this costs the server little or nothing
+
 	recently = time.Second   // for so long a call that gets through shows that others of its kind do
 	goesOn   = 2 * lastPause // failures that are less than this apart are of one illness
 
@@ -29,6 +31,8 @@ const (
 // server, the server is ill: few calls leave in each round, and the pause between rounds doubles. The
 // longest pause grows with the illness, to a second. So one that lasts gets few attempts, and those who wait
 // are served within a second of its end. A call that comes after its end has the next round leave in time.
+// While the client refuses calls itself, the pause stays short: go-redis looks once a second whether it can connect,
+// and refuses calls until then without a connection. A long pause would come on top of that second.
 // New calls are parked, too, unless a call of their kind was carried out since the server fell ill,
 // and recently. So reads go on while writes are refused, and keys behind a proxy go on while one of
 // its servers is away.
@@ -40,6 +44,7 @@ type illness struct {
 	since   clock.Mono        // when it began
 	failed  clock.Mono        // the newest failure that was about the whole server
 	through [kinds]clock.Mono // when a call of each kind was last carried out
+	free    bool              // the client refused that call itself, see atOnce
 	pause   time.Duration     // before the next round
 	last    clock.Mono        // when the newest round left
 	round   clock.Mono        // when the next one may leave
@@ -60,8 +65,10 @@ func jitter(d time.Duration, random float64) time.Duration {
 	return d/2 + time.Duration(random*float64(d))
 }
 
-// fail notes a failure that is about the whole server.
-func (i *illness) fail(now clock.Mono, random float64) {
+// fail notes a failure that is about the whole server. free says that no connection could be made, and that this was
+// known at once.
+func (i *illness) fail(free bool, now clock.Mono, random float64) {
+	i.free = free
 	if now.Sub(i.failed) > goesOn {
 		i.since, i.pause = now, firstPause
 	}
@@ -90,6 +97,9 @@ func (i *illness) parks(k kind, now clock.Mono) bool {
 
 // most returns the longest pause while somebody waits for a call.
 func (i *illness) most(now clock.Mono) time.Duration {
+	if i.free {
+		return waitedPause
+	}
 	return min(max(waitedPause, now.Sub(i.since)/slowsDown), lastPause)
 }
 

@@ -28,9 +28,9 @@ func (i *illness) rounds(n int, waited bool) (pauses []time.Duration) {
 // does. It is random by a half, but never longer than a second.
 func TestPauseOfAnIllServerDoubles(t *testing.T) {
 	var i illness
-	i.fail(ms(0), middle)
+	i.fail(false, ms(0), middle)
 	require.Equal(t, ms(4), i.round)
-	i.fail(ms(1), 0) // of a call that was under way
+	i.fail(false, ms(1), 0) // of a call that was under way
 	require.Equal(t, ms(4), i.round)
 	require.Equal(t, []time.Duration{
 		8 * time.Millisecond, 16 * time.Millisecond, 32 * time.Millisecond, 64 * time.Millisecond,
@@ -53,7 +53,7 @@ func TestPauseOfAnIllServerDoubles(t *testing.T) {
 // long. Nor does a call of which half has passed, if no round has left since it was posted.
 func TestPauseOfALongIllnessGrowsToASecond(t *testing.T) {
 	var i illness
-	i.fail(ms(0), middle)
+	i.fail(false, ms(0), middle)
 	i.rounds(6, true)
 	for age, pause := range map[int]int{500: 100, 1000: 200, 4000: 800, 5000: 1000, 60_000: 1000} {
 		now := ms(age)
@@ -73,10 +73,24 @@ func TestPauseOfALongIllnessGrowsToASecond(t *testing.T) {
 	}
 }
 
+// TestRoundsStayCloseWhileTheClientRefusesCallsItself: also in a long illness. Once a failure is another one, the pause
+// grows.
+func TestRoundsStayCloseWhileTheClientRefusesCallsItself(t *testing.T) {
+	var i illness
+	i.fail(false, ms(0), middle)
+	i.pause = lastPause
+	for age, free := range map[int]bool{20_000: true, 21_000: false} {
+		i.failed = ms(age - 1000) // the illness goes on
+		i.fail(free, ms(age), middle)
+		i.left(1, true, ms(age), middle)
+		require.Equal(t, free, i.round == ms(age).Add(waitedPause), age)
+	}
+}
+
 // TestRoundsAreCloseAgainWhenAParkedCallHasComeThrough: others may, too. If they do not, the pause doubles as at first.
 func TestRoundsAreCloseAgainWhenAParkedCallHasComeThrough(t *testing.T) {
 	var i illness
-	i.fail(ms(0), middle)
+	i.fail(false, ms(0), middle)
 	i.pause = lastPause
 	i.left(1, true, ms(9000), middle)
 	i.hope(ms(9100))
@@ -98,12 +112,12 @@ func TestKindThatGetsThroughIsNotParked(t *testing.T) {
 	}
 	i.pass(asks, false, ms(0))
 	require.Empty(t, parked(0))
-	i.fail(ms(0), middle)
+	i.fail(false, ms(0), middle)
 	require.Equal(t, []kind{keeps, gives, asks}, parked(1))
 	i.pass(asks, false, ms(10))
 	require.Equal(t, []kind{keeps, gives}, parked(1010))
 	require.Equal(t, []kind{keeps, gives, asks}, parked(1011))
-	i.fail(ms(1500), middle)
+	i.fail(false, ms(1500), middle)
 	i.pass(gives, false, ms(1600))
 	require.Equal(t, []kind{keeps, asks}, parked(1600))
 }
@@ -117,12 +131,12 @@ func TestServerIsWellWhenItCarriesOutWhatItRefused(t *testing.T) {
 	} {
 		for again, pause := range map[int]time.Duration{2100: waitedPause, 2101: firstPause} {
 			var i illness
-			i.fail(ms(0), middle)
+			i.fail(false, ms(0), middle)
 			i.rounds(6, true)
-			i.fail(ms(100), middle)
+			i.fail(false, ms(100), middle)
 			ends(&i, ms(200))
 			require.False(t, i.ill, name)
-			i.fail(ms(again), middle)
+			i.fail(false, ms(again), middle)
 			require.Equal(t, ms(again).Add(pause), i.round, name)
 		}
 	}

@@ -32,6 +32,7 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 	if c.at == over {
 		return
 	}
+	took := now.Sub(c.batch.left)
 	c.batch = nil
 	toldBefore, redirected := c.toldNow, c.redirect
 	c.toldNow, c.redirect = false, ""
@@ -61,7 +62,7 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		}
 		c.trouble = cmp.Or(c.trouble, rediserr.Explain(err))
 	case rediserr.Retryable(err):
-		n.retryLocked(c, rediserr.Explain(err), now)
+		n.retryLocked(c, rediserr.Explain(err), took, now)
 	default:
 		if rediserr.MissesRight(err) { // they may be given back
 			n.repeatLocked(c, insistEvery, now)

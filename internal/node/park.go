@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"math/rand/v2"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/rediserr"
@@ -15,14 +16,14 @@ type park struct {
 	why     error // the newest failure that was about the whole server
 }
 
-// retryLocked has c, which has failed with err, sent again.
-func (n *Node) retryLocked(c *Call, err error, now clock.Mono) {
+// retryLocked has c, which has failed with err after some time, sent again.
+func (n *Node) retryLocked(c *Call, err error, took time.Duration, now clock.Mono) {
 	c.trouble, n.trouble = err, err
 	n.Trouble(err)
 	c.refused, c.sick = true, !n.several && rediserr.AboutServer(err)
 	if c.sick {
 		n.why = err
-		n.illness.fail(now, rand.Float64())
+		n.illness.fail(took < atOnce && rediserr.Unreachable(err), now, rand.Float64())
 		n.parkLocked(c, now)
 		return
 	}
@@ -60,7 +61,7 @@ func (n *Node) roundLocked(now clock.Mono) {
 		for rank := range n.parked {
 			waited = waited || rank != background && n.parked[rank].first != nil
 			for ofRank := 0; n.parked[rank].first != nil && n.illness.leaves(rank, ofRank, sent); {
-				if n.unparkLocked(n.parked[rank].first, now) {
+				if n.unparkLocked(n.nextLocked(rank), now) {
 					ofRank++
 					sent++
 				}
@@ -69,6 +70,16 @@ func (n *Node) roundLocked(now clock.Mono) {
 		n.illness.left(sent, waited, now, rand.Float64())
 	}
 	n.fireBy(n.illness.round, now)
+}
+
+// nextLocked returns the parked call of a rank that leaves next in a round. While the server is ill, that is the newest
+// of new calls: it has the most time left for a connection to open. The oldest has next to none when calls come all the
+// time.
+func (n *Node) nextLocked(rank int) *Call {
+	if n.illness.ill && rank == newAsks {
+		return n.parked[rank].last
+	}
+	return n.parked[rank].first
 }
 
 // followLocked sends more parked calls, since one was carried out.

@@ -89,6 +89,36 @@ func TestSickServerIsNotStormed(t *testing.T) {
 	}
 }
 
+// TestProbeHasTimeLeft: calls come all the time while the server fails. Each round sends one that has just come.
+func TestProbeHasTimeLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards the variables below
+		came, sent, old := make(map[string]time.Time), 0, 0
+		n := answered(t, func(b commands) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, said := range b {
+				if sent++; time.Since(came[said[1]]) > 20*time.Millisecond {
+					old++
+				}
+			}
+			return io.EOF
+		})
+		for i := range 1000 {
+			id := strconv.Itoa(i)
+			mu.Lock()
+			came[id] = time.Now()
+			mu.Unlock()
+			post(n, within(Command("set", id), time.Second))
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		requireIdle(t, n)
+		require.Greater(t, sent, 10)
+		require.Less(t, old, 10, "of %d", sent)
+	})
+}
+
 // TestBackgroundProbesSeldom: while nobody waits for a reply, the pause grows to a second. A call
 // that somebody waits for is sent soon.
 func TestBackgroundProbesSeldom(t *testing.T) {
