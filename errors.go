@@ -270,6 +270,26 @@ func permanent(err error) bool {
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
+// opensFirst reports whether an attempt failed only since the first connection, or with a quorum those of some nodes, took
+// longer than the attempt.
+func opensFirst(err error) bool {
+	var q *QuorumError
+	if errors.As(err, &q) {
+		first, rest := 0, 0
+		for _, node := range q.Nodes {
+			switch {
+			case node == nil:
+				rest++
+			case opensFirst(node):
+				first++
+			}
+		}
+		return first > 0 && first+rest >= q.Need
+	}
+	var silence *rediserr.NoReply
+	return errors.As(err, &silence) && silence.First
+}
+
 var unfixable = []error{rediserr.ErrOtherData, rediserr.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get

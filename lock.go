@@ -120,11 +120,16 @@ type Locker interface {
 	// Redis.
 	//
 	// If the first attempt fails with [ErrNotAcquired], or this Locker holds key, Lock waits. It
-	// returns any other error of the first attempt, as TryLock does. While it waits, it retries after
+	// returns any other error of the first attempt, as TryLock does. Below is one exception. While it waits, it retries after
 	// errors and reports them to [Hooks.Trouble]. It returns errors that retrying cannot fix: a key of
 	// another Redis type (WRONGTYPE), an unsupported command, a proxy that refuses scripts, a closed
 	// client, and [ErrInvalid]. With [NewRedlock] it returns them if so many nodes fail with one that
 	// the rest cannot form a quorum.
+	//
+	// The first connection of a client may take longer to open than [WithOpTimeout]. Lock then makes
+	// another attempt. It stops when as much time has passed since the first command of this Locker as
+	// a dial may take: the DialTimeout of the client, 5 s by default. A server that hangs looks the same
+	// until then.
 	//
 	// Do not pass the ctx of a lock on the same key, such as the one that [Do] passes to fn, or a ctx
 	// derived from it, even by [context.WithoutCancel]. The call could only wait for itself. It fails

@@ -74,6 +74,19 @@ func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
 		}
 		ctx = waiting
 	}
+	for {
+		lock, err := e.wait(ctx, r)
+		if !opensFirst(err) || ctx.Err() != nil {
+			return lock, err
+		}
+		if hook, trouble := e.troubleOf(&r.request, r.attempts, err); hook != nil {
+			hook(ctx, trouble)
+		}
+	}
+}
+
+// wait makes a first attempt, and waits in line unless that fails.
+func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 	if lock := e.joinReaders(ctx, &r.request); lock != nil {
 		return lock, nil
 	}
@@ -157,6 +170,7 @@ func (e *engine) lineLocked(r *request) *keyLine {
 func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 	r.ctx, r.over = ctx, make(chan struct{})
 	c := &r.caller
+	*c = line.Caller[*waiter]{} // it may have stood in line before
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
 	hooks := &r.cfg.hooks
 	c.Follows = hooks.Moved != nil && !e.several(r.cfg)
@@ -168,7 +182,7 @@ func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 		c.Deadline = clock.MonoOf(deadline)
 	}
 	now := r.started
-	if r.refusal != nil { // it has made an attempt
+	if r.attempts > 0 {
 		now = clock.Now()
 	}
 	m := e.enter(now)

@@ -1,5 +1,16 @@
 package node
 
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/redlatch/redlatch/internal/clock"
+)
+
 // A connection may take longer to open than a call may last: OnConnect, credentials and a Cluster's
 // slots need network calls. Their ctx is that of the batch, which ends with its calls, so go-redis
 // would give each such connection up, and no call would ever succeed. So when a call has been under
@@ -37,4 +48,35 @@ func (n *Node) connectLocked(c *Call) {
 		n.landLocked(b)
 		n.unlock()
 	}()
+}
+
+// A slowConnection says that no connection was open in time.
+type slowConnection struct {
+	within time.Duration
+	hint   string
+}
+
+func (e *slowConnection) Error() string {
+	return fmt.Sprintf("no connection within %v%s", e.within, e.hint)
+}
+
+// firstLocked reports whether the reason for the trouble of c, whose time has passed, may be that the first connection
+// takes long to open. A server that hangs looks the same, so this ends when a dial that began with the first call may take
+// no longer.
+func (n *Node) firstLocked(c *Call, trouble error, now clock.Mono) bool {
+	slow := trouble == nil || trouble == errTooLate || errors.As(trouble, new(*slowConnection)) //nolint:errorlint // as it is
+	return slow && (n.first == 0 || n.first > c.deadline.Add(-c.Timeout)) && now.Sub(n.began) < dialTimeout(n.client)
+}
+
+// dialTimeout returns how long c lets a dial take. The default is that of go-redis.
+func dialTimeout(c client) (d time.Duration) {
+	switch client := c.(type) {
+	case *redis.Client:
+		d = client.Options().DialTimeout
+	case *redis.ClusterClient:
+		d = client.Options().DialTimeout
+	case *redis.Ring:
+		d = client.Options().DialTimeout
+	}
+	return cmp.Or(d, 5*time.Second)
 }

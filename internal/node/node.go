@@ -84,8 +84,10 @@ type limits struct {
 
 // health is what is known of the server.
 type health struct {
+	began    clock.Mono // when the first call was posted
 	answered clock.Mono // when it last answered
 	served   clock.Mono // when it last carried out a command
+	first    clock.Mono // when it did so first
 	silent   bool       // a call timed out, and it has sent nothing since that call was made
 	trouble  error      // why a call was last resent; nil after an answer
 }
@@ -165,6 +167,7 @@ func (n *Node) Post(ctx context.Context, c *Call) {
 }
 
 func (n *Node) postLocked(c *Call, now clock.Mono) {
+	n.began = cmp.Or(n.began, now)
 	c.deadline = max(now, c.ready).Add(c.Timeout)
 	if c.limit == 0 {
 		c.limit = c.deadline.Add(-c.Timeout / 10)
@@ -315,6 +318,7 @@ func (n *Node) timeOutLocked(c *Call, now clock.Mono) {
 	}
 	n.slots.Reload()
 	err := &rediserr.NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble)}
+	err.First = n.firstLocked(c, err.Last, now)
 	n.Trouble(err)
 	n.repeatLocked(c, 0, now)
 	n.endLocked(c, Reply{Err: err})

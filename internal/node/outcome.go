@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/redis/go-redis/v9"
 
@@ -47,7 +46,8 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 	case late && n.inTimeLocked(c, now):
 		n.sendLocked(c)
 	case late:
-		n.endLocked(c, Reply{Err: &rediserr.NoReply{Within: c.Timeout, Last: cmp.Or(c.trouble, n.trouble, errTooLate)}})
+		trouble := cmp.Or(c.trouble, n.trouble, errTooLate)
+		n.endLocked(c, Reply{Err: &rediserr.NoReply{Within: c.Timeout, Last: trouble, First: n.firstLocked(c, trouble, now)}})
 	case err == nil && i.then != nil:
 		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: rediserr.Explain(failed)}})
 	case err == nil:
@@ -85,7 +85,7 @@ func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 		n.illness.pass(c.kind(), c.sick, now)
 	}
 	if err == nil {
-		n.served = now
+		n.served, n.first = now, cmp.Or(n.first, now)
 	}
 	if c.parked && (err == nil || rediserr.Mistake(err)) {
 		n.followLocked(now)
@@ -132,8 +132,8 @@ func (n *Node) noConnection(c *Call) error {
 			return redis.ErrPoolTimeout
 		}
 		if client.Options().Addr == "FailoverClient" {
-			return fmt.Errorf("no connection within %v (the Sentinels may be down)", c.Timeout*9/10)
+			return &slowConnection{c.Timeout * 9 / 10, " (the Sentinels may be down)"}
 		}
 	}
-	return fmt.Errorf("no connection within %v", c.Timeout*9/10)
+	return &slowConnection{within: c.Timeout * 9 / 10}
 }

@@ -32,10 +32,13 @@ func (e *NotDone) Unwrap() error { return e.Err }
 type NoReply struct {
 	Within time.Duration
 	Last   error
+	First  bool // the first connection to the server took longer, and a dial may take as long
 }
 
 func (e *NoReply) Error() string {
 	switch {
+	case e.First:
+		return fmt.Sprintf("no reply within %v: the first connection took longer (raise WithOpTimeout, or Ping first)", e.Within)
 	case e.Last == nil:
 		return fmt.Sprintf("no reply within %v", e.Within)
 	case Answered(e.Last):
