@@ -205,7 +205,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					l, err := newEngine(f, h, []Option{WithTTL(10 * time.Second)})
 					require.NoError(t, err)
 					e := l.(*engine)
-					f.deliver, e.open.byKey = e.deliver, make(map[string]*lease)
+					f.deliver = e.deliver
 					callers := sync.WaitGroup{}
 					for i := range 5 {
 						random := rand.New(rand.NewPCG(seed, uint64(i+1)))
@@ -225,7 +225,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 					for token, end := range f.holders { // what was handed to those who had left ends
 						require.True(t, end.Before(time.Now()), token)
 					}
-					require.Empty(t, e.open.byKey)
+					require.Empty(t, e.newest.byKey)
 					lines := &e.lines
 					require.Empty(t, lines.shared)
 					require.Empty(t, lines.tokens.used)

@@ -29,7 +29,7 @@ import (
 //	a reader        joinReaders - lease.mu: core.Join, without a command, if a reader was granted the key just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
-// mutexes are lines.mu, lease.mu, openLeases.mu of readers, tokenOps.mu of a quorum, Node.mu and
+// mutexes are lines.mu, lease.mu, newestLeases.mu, tokenOps.mu of a quorum, Node.mu and
 // Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
@@ -52,12 +52,12 @@ type live struct {
 	mint     *wire.Mint
 	twin     *engine // of readers and writers: the other side
 	lines    lines
-	yielding recent     // keys that this process leaves to others for a while
-	queued   recent     // keys that a Locker that queues held a short time ago
-	untold   recent     // keys that a Locker which cannot tell others held a short time ago
-	troubles sync.Map   // when Hooks.Trouble was last called for a cause
-	open     openLeases // of readers
-	pending  pending    // calls of TryLock, and keys that will be handed on
+	yielding recent   // keys that this process leaves to others for a while
+	queued   recent   // keys that a Locker that queues held a short time ago
+	untold   recent   // keys that a Locker which cannot tell others held a short time ago
+	troubles sync.Map // when Hooks.Trouble was last called for a cause
+	newest   newestLeases
+	pending  pending // calls of TryLock, and keys that will be handed on
 }
 
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
@@ -70,7 +70,9 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+string(h.name), "", err)
 	}
-	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{mint: wire.NewMint(), lines: newLines()}}
+	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{
+		mint: wire.NewMint(), lines: newLines(), newest: newestLeases{byKey: make(map[string]*lease)},
+	}}
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
 	}
@@ -281,6 +283,13 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 func (e *engine) inspect(ctx context.Context, r *request) reply {
 	id := e.identity(r, "")
 	got, _ := e.run(ctx, r.started.Mono, toInspect, &params{identity: &id, timeout: r.cfg.timeout()})
+	if got.err == nil {
+		holder := ""
+		if got.seen != nil {
+			holder = string(got.seen.status.Token)
+		}
+		e.sees(holder, r.names.lock, r.started.Mono)
+	}
 	return got
 }
 

@@ -118,10 +118,14 @@ func (e *engine) loses(a *attempt) {
 	e.forgets(a)
 }
 
-// refusedBy releases the holder that a refusal has named, if that is a ghost of this Locker, or of the other side of
-// its pair. The acquire was sent at a time.
+// refusedBy doubts the leases that exclude the holder that a refusal has named. It releases that holder if it is a ghost
+// of this Locker, or of the other side of its pair. The acquire was sent at a time.
 func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
-	if e.inbox == nil || holder == "" {
+	if holder == "" {
+		return
+	}
+	e.sees(holder, n.lock, asked)
+	if e.inbox == nil {
 		return
 	}
 	for _, side := range [...]*engine{e, e.twin} {
@@ -142,12 +146,14 @@ func (e *engine) handed(h wire.HandOver) {
 		return
 	}
 	n := &names{key: h.Key[prefix:], lock: h.Key, at: e.strategy.wordsOf(h.Key[:prefix], h.Key)}
-	e.releaseGhost(n, h.Token, stamp, sighting{message: &h})
+	if e.releaseGhost(n, h.Token, stamp, sighting{message: &h}) {
+		e.sees(h.Token, h.Key, clock.MonoNow())
+	}
 }
 
-// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. While the
-// release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
-func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) {
+// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. It reports whether
+// it does. While the release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
+func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) bool {
 	ghost := &attempt{engine: e, id: identity{names: n, token: token}}
 	ghost.acquire.timeout = e.cfg.timeout()
 	t := &e.lines.tokens
@@ -161,4 +167,5 @@ func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sightin
 		b := ghost.releasing(context.Background(), clock.MonoNow(), 0)
 		ghost.giveBack(b)
 	}
+	return !known
 }

@@ -34,6 +34,9 @@ type lease struct {
 func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass int) *Lock {
 	s, g := &l.first, &l.attempt.grant
 	k := &Lock{handle: handle{lease: l, seat: s}}
+	if pass == 0 {
+		l.open()
+	}
 	_ = l.change(caller{s, ctx}, func() {
 		if pass > 0 {
 			k.handle.number = l.core.Serve(&s.core)
@@ -45,9 +48,6 @@ func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass i
 		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
 		s.take(k, r, g.start)
 	})
-	if l.attempt.engine.reads {
-		l.open()
-	}
 	return k
 }
 
@@ -107,9 +107,7 @@ func (l *lease) change(by caller, f func()) error {
 		}
 	}
 	l.mu.Unlock()
-	if l.attempt.engine.reads {
-		l.close()
-	}
+	l.close()
 	if why == core.Unlocked {
 		return err
 	}

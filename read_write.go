@@ -3,7 +3,6 @@ package redlatch
 import (
 	"context"
 	"math"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -71,7 +70,6 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 	if err != nil {
 		return nil, nil, err
 	}
-	readers.open.byKey = make(map[string]*lease)
 	writers, err := side(traits{name: StrategyWrite, writes: true, pair: readers})
 	if err != nil {
 		return nil, nil, err
@@ -85,41 +83,13 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 // higher than the fence of any earlier writer, since the permit is held until the last reader has
 // left.
 
-// openLeases has the lease of each key that readers may join.
-type openLeases struct {
-	mu    sync.Mutex // guards byKey
-	byKey map[string]*lease
-}
-
-// open lets readers without options of their own join a lease that was granted just now.
-func (l *lease) open() {
-	a := l.attempt
-	if e := a.engine; a.request.cfg.settings == e.cfg.settings {
-		e.open.mu.Lock()
-		e.open.byKey[a.id.lock] = l
-		e.open.mu.Unlock()
-	}
-}
-
-// close keeps readers from joining a lease that has ended.
-func (l *lease) close() {
-	o := &l.attempt.engine.open
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if key := l.attempt.id.lock; o.byKey[key] == l {
-		delete(o.byKey, key)
-	}
-}
-
 // joinReaders returns a lock that a reader of this process shares with r, without a command, or
 // nil.
 func (e *engine) joinReaders(ctx context.Context, r *request) *Lock {
 	if !e.reads || r.cfg.settings != e.cfg.settings {
 		return nil
 	}
-	e.open.mu.Lock()
-	l := e.open.byKey[r.names.lock]
-	e.open.mu.Unlock()
+	l := e.newest.of(r.names.lock)
 	if l == nil {
 		return nil
 	}

@@ -30,13 +30,15 @@
 //	pass:     only a young lease is passed on. So no extension is in flight, and nobody else relies
 //	          on the token or the end
 //	renewal:  at most one renewal is in flight, beside what callers extend
+//	doubt:    a sighting of another holder ends no lease. It makes a renewal due at once, unless one was sent since
 //	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
 //
 // # What the shell must do
 //
 //  1. Guard the Lease with one mutex. Read the time, call a method, carry out the decision after
 //     unlocking.
-//  2. Have one timer. Set it to Next after Begin, Tick and Extended, and call Tick when it fires.
+//  2. Have one timer. Set it to Next after Begin, Tick, Extended and a Doubt that reports so, and call Tick when it
+//     fires.
 //  3. Send what Tick returns. Call Send just before the command leaves, and Extended when its
 //     outcome is known. If a caller extends the lock, call Settle and Judge first, and then do the
 //     same.

@@ -101,6 +101,7 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 		}
 		step(explore.Fault, "judge", func(w *world) { w.lease.Judge(w.at()) })
 		step(explore.Fault, "share", func(w *world) { w.lease.Reveal() })
+		step(explore.Fault, "doubt", func(w *world) { w.lease.Doubt(w.at().Mono) })
 		step(explore.Fault, "tick", func(w *world) { w.lease.Tick(w.at(), true) })
 		step(explore.Fault, "extended", func(w *world) {
 			x := w.lease.Send(9*time.Second, 0, w.at())

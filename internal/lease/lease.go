@@ -27,6 +27,7 @@ type Lease struct {
 	length  time.Duration // trusted from start until start + length
 	renewed clock.Instant // when the newest renewal was sent, or when a claim began or a renewal failed
 	renewAt time.Duration // when to renew or check, counted from renewed; 0: never
+	doubted clock.Mono    // when the newest command was sent that has shown another holder; 0: none has
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
@@ -138,7 +139,12 @@ func (l *Lease) Next(now clock.Instant, inUse bool) time.Duration {
 		return passLasts
 	}
 	next := l.length - now.Since(l.start)
-	if l.flight || l.renewAt == 0 || !inUse {
+	switch {
+	case l.flight, !inUse:
+		return next
+	case l.inDoubt():
+		return 0
+	case l.renewAt == 0:
 		return next
 	}
 	at := l.renewAt
@@ -156,7 +162,7 @@ func (l *Lease) Tick(now clock.Instant, inUse bool) (renew bool) {
 	l.dropped = !inUse
 	l.Judge(now)
 	l.Settle()
-	if l.phase != held || l.flight || l.renewAt == 0 || !inUse || now.Since(l.renewed) < l.renewAt {
+	if l.phase != held || l.flight || !inUse || !l.due(now) {
 		return false
 	}
 	l.flight = true

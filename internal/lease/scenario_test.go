@@ -30,6 +30,7 @@ var (
 //	swap                                 the two oldest extensions under way
 //	expect HANDLE, join HANDLE           of a seat of its own, which shares the lease. Its name is a letter
 //	unlock HANDLE [AFTER]                how it goes on, and the time to keep others out
+//	doubt ASKED                          whether a renewal is due, and the time until Next, unless the lease has ended
 //	leave                                after the extension of an unlock that says keep
 //	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young
 //	wall D, mono D                       moves a clock
@@ -131,6 +132,9 @@ func (s *scenario) event(at time.Duration, words []string) string {
 			return ""
 		}
 		return s.Until().Sub(s.zero.Mono).String() + ", " + next()
+	case "doubt":
+		due := s.Doubt(s.at(durations[1]).Mono)
+		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "due"}[due]+", "+next(), ", ")
 	case "unlock":
 		return goesOn(s.Unlock(seat, handle, now, durations[min(2, len(words)-1)]))
 	case "leave":

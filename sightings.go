@@ -1,0 +1,87 @@
+package redlatch
+
+import (
+	"sync"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/wire"
+)
+
+// What a Locker is told anyway can show that it has lost a lock: a refusal, an inspection, a
+// message, or a grant to another token. It is not judged here, since it may be older than what it contradicts. It only
+// makes a renewal due, which compares the token: see core.Lease.Doubt.
+
+// newestLeases has the newest lease of each key that this Locker holds, if a key has one holder. Of readers it has the
+// newest that others may have joined. It has none that has ended.
+type newestLeases struct {
+	mu    sync.Mutex // guards byKey
+	byKey map[string]*lease
+}
+
+// of returns the lease of a key, or nil.
+func (n *newestLeases) of(key string) *lease {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.byKey[key]
+}
+
+// exclusive reports whether a holder of a key keeps all others out.
+func (t *traits) exclusive() bool { return t.limit == 0 || t.writes }
+
+// opens reports whether newestLeases has the lease. Readers with options of their own are not joined.
+func (l *lease) opens() bool {
+	e := l.attempt.engine
+	return e.exclusive() || e.reads && l.attempt.request.cfg.settings == e.cfg.settings
+}
+
+// open notes a lease that begins. If a key has one holder, an earlier lease is in doubt.
+func (l *lease) open() {
+	if !l.opens() {
+		return
+	}
+	a := l.attempt
+	n := &a.engine.newest
+	n.mu.Lock()
+	before := n.byKey[a.id.lock]
+	n.byKey[a.id.lock] = l
+	n.mu.Unlock()
+	if before != nil {
+		before.seen(a.id.token, clock.MonoNow())
+	}
+}
+
+// close notes that a lease has ended.
+func (l *lease) close() {
+	if !l.opens() {
+		return
+	}
+	n, key := &l.attempt.engine.newest, l.attempt.id.lock
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.byKey[key] == l {
+		delete(n.byKey, key)
+	}
+}
+
+// sees doubts the leases that exclude the holder of a key. A command that was sent at asked has shown that holder;
+// empty: nobody holds the key.
+func (e *engine) sees(holder, key string, asked clock.Mono) {
+	for _, side := range [...]*engine{e, e.twin} {
+		if side != nil {
+			if l := side.newest.of(key); l != nil {
+				l.seen(holder, asked)
+			}
+		}
+	}
+}
+
+// seen doubts the lease if it excludes a holder of its key.
+func (l *lease) seen(holder string, asked clock.Mono) {
+	if a := l.attempt; holder != a.id.token && (a.engine.exclusive() || holder == "" || wire.IsWriter(holder)) {
+		_ = l.change(nobody, func() {
+			if l.timer != nil && l.core.Doubt(asked) { // else it is yet to begin
+				l.timer.Reset(0)
+			}
+		})
+	}
+}
