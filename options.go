@@ -155,7 +155,8 @@ func WithTTL(d time.Duration) Option {
 const shortestTTL = 3 * time.Millisecond
 
 // WithoutRenewal makes the lock a fixed lease: it ends when its TTL has passed, unless
-// [Lock.Extend] is called. By default a lock is renewed every TTL/3 until Unlock.
+// [Lock.Extend] is called. By default a lock is renewed every TTL/3 until Unlock. A renewal that only
+// checks the key is still sent if the Locker learns of another holder.
 func WithoutRenewal() Option {
 	return func(cfg *config) error { cfg.renew = false; return nil }
 }

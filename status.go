@@ -92,8 +92,8 @@ type Waiter struct {
 // nobody holds key. It does nothing else: a lock that is held stays, with the min hold that its own
 // Unlock begins. Use it to let a job run again soon. The next waiter gets the lock at once. Forget
 // takes nothing from a holder. To release the lock of another holder, delete its key, or use
-// [Locker.Adopt] as the command redlatch unlock does. That holder notices only at its next renewal. It
-// may continue to work for up to a third of its TTL.
+// [Locker.Adopt] as the command redlatch unlock does. That holder notices at its next renewal. It may
+// continue to work for up to a third of its TTL, unless its Locker learns of another holder before.
 //
 // With [NewMigration] it does this on both sides. A Locker that wraps another one must have a method
 // Unwrap() Locker, which returns the wrapped one.
