@@ -47,13 +47,13 @@ func ExampleLead() {
 	locker := made(redlatch.NewSetNXPX(client))
 	ctx, cancel := context.WithCancel(context.Background()) // in a program, ctx ends at shutdown
 	defer cancel()
-	time.AfterFunc(50*time.Millisecond, cancel) // ends with the example
 
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
 		s := newScheduler() // for each term, since many cannot be started again
 		if err := s.Start(); err != nil {
 			return err // Hooks.Trouble reports it, and Lead waits for the lock again
 		}
+		cancel()     // so that the example ends
 		<-ctx.Done() // the lock is lost, or the process stops
 		s.Shutdown() // before return, which releases the lock
 		return nil
