@@ -24,7 +24,9 @@ const (
 )
 
 // settle waits for the clean-up that a Locker does in the background. The end of the process would
-// interrupt it. The first command of the clean-up may not have begun yet, so the time before settle
+// interrupt it. redlatch.Drain does not serve here. It also waits until this process would hand on a key
+// that it keeps: so `run -min-hold 10s` would end 10 s after its command. Redis ends such a key by itself.
+// Drain waits for nodes that do not answer, too, and for those the command has no time. The first command of the clean-up may not have begun yet, so the time before settle
 // does not count as quiet.
 func (c *connection) settle() {
 	end := time.Now().Add(longestSettling)
