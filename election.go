@@ -197,8 +197,8 @@ func (e *Election) leads() *Lock {
 // knows of no leader: before the first refusal, between two leaders, after an error, and without
 // [Election.Run]. A leader without a name is known, as "".
 //
-// A process that waits looks every one or two seconds. So it may name the last leader for that long,
-// or for as long as it is cut off from Redis. Where [Hooks.Moved] is never called, it names the one
+// The answer can be of any age. A process that waits looks every one or two seconds. So it may name the
+// last leader for that long, or for as long as it is cut off from Redis. Where [Hooks.Moved] is never called, it names the one
 // that led when it began to wait.
 func (e *Election) Leader() (owner string, known bool) {
 	if lock := e.leads(); lock != nil {
