@@ -45,7 +45,7 @@ func TestPrintingIsSafe(t *testing.T) {
 		go func() { // ends with stop
 			over <- election.Run(stop, func(context.Context, *redlatch.Lock) error { return nil })
 		}()
-		for range 20 {
+		for range 5 {
 			for _, v := range []any{lock, *lock, l, election, shown, &shown} {
 				require.NotEmpty(t, printed(v))
 			}
