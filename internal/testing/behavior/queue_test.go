@@ -236,6 +236,25 @@ func TestWithoutQueueLeavesNoEntry(t *testing.T) {
 	})
 }
 
+// TestHandedLockWithoutRenewalHasItsTTLAtOnce, from the hand-over on, and only Extend moves its end.
+func TestHandedLockWithoutRenewalHasItsTTLAtOnce(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		l := w.locker(t, redlatch.WithTTL(10*time.Second), redlatch.WithoutRenewal())
+		holder := mustLock(t, w.locker(t), "k")
+		got := waitInLine(t, l, "k")
+		time.Sleep(time.Minute)
+		require.NoError(t, holder.Unlock(t.Context()))
+		lock := <-got
+		until := lock.Until()
+		require.InDelta(t, 9.898, time.Until(until).Seconds(), 0.1, "the time since the last look counts a little")
+		time.Sleep(5 * time.Second)
+		require.Equal(t, until, lock.Until())
+		require.NoError(t, lock.Extend(t.Context(), 10*time.Second))
+		require.InDelta(t, 9.898, time.Until(lock.Until()).Seconds(), 0.001)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
 // TestHandedLockOutlastsAnOutage: a handed lock is kept if Redis stops for half of the TTL once its
 // claim was extended, or if the link delays every reply by 300 ms.
 func TestHandedLockOutlastsAnOutage(t *testing.T) {
