@@ -146,14 +146,12 @@ func (e *engine) handed(h wire.HandOver) {
 		return
 	}
 	n := &names{key: h.Key[prefix:], lock: h.Key, at: e.strategy.wordsOf(h.Key[:prefix], h.Key)}
-	if e.releaseGhost(n, h.Token, stamp, sighting{message: &h}) {
-		e.sees(h.Token, h.Key, clock.MonoNow())
-	}
+	e.releaseGhost(n, h.Token, stamp, sighting{message: &h})
 }
 
-// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. It reports whether
-// it does. While the release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
-func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) bool {
+// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. While the
+// release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
+func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) {
 	ghost := &attempt{engine: e, id: identity{names: n, token: token}}
 	ghost.acquire.timeout = e.cfg.timeout()
 	t := &e.lines.tokens
@@ -167,5 +165,4 @@ func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sightin
 		b := ghost.releasing(context.Background(), clock.MonoNow(), 0)
 		ghost.giveBack(b)
 	}
-	return !known
 }
