@@ -77,11 +77,13 @@ func (e *engine) sees(holder, key string, asked clock.Mono) {
 
 // seen doubts the lease if it excludes a holder of its key.
 func (l *lease) seen(holder string, asked clock.Mono) {
-	if a := l.attempt; holder != a.id.token && (a.engine.exclusive() || holder == "" || wire.IsWriter(holder)) {
-		_ = l.change(nobody, func() {
-			if l.timer != nil && l.core.Doubt(asked) { // else it is yet to begin
-				l.timer.Reset(0)
-			}
-		})
+	a := l.attempt
+	if holder == a.id.token || !a.engine.exclusive() && holder != "" && !wire.IsWriter(holder) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil && l.core.Doubt(asked) { // else it is yet to begin
+		l.timer.Reset(0)
 	}
 }

@@ -111,8 +111,8 @@ func (l *Locker) Free(key string) {
 }
 
 // Steal lets another owner take key from its holder and keep it until [Locker.Free]. The holder's
-// lock is lost. The holder notices at its next renewal, Extend or Unlock. Steal fails the test if
-// nobody holds key, or if the other owner already does.
+// lock is lost. The holder notices at its next renewal, Extend or Unlock, or when its Locker is
+// refused. Steal fails the test if nobody holds key, or if the other owner already does.
 func (l *Locker) Steal(key string) {
 	l.tb.Helper()
 	owner := l.holder("Steal", key)
