@@ -245,6 +245,8 @@ func (d *draw) detail(r random, f *Fault) {
 		f.D = r.between(10*ms, 1500*ms, 10*ms)
 	case Reset, Flush, Delete:
 		f.For = 0
+	case Freeze:
+		f.For = min(r.between(500*ms, 4*s, 10*ms), d.Length-f.At)
 	case Says:
 		a := pick(r, answers...)
 		f.Text, f.N = a.text, a.to

@@ -198,6 +198,7 @@ const (
 	Hole      Trouble = "hole"               // its connections are closed then if A
 	HalfOpen  Trouble = "half-open"          // as a hole of connections that are open; replies only if B, else requests
 	Deaf      Trouble = "deaf subscriptions" //
+	Freeze    Trouble = "frozen"             // a hole on all roads of the process
 
 	Stop      Trouble = "stopped"    // what was sent meanwhile is carried out then
 	Restart   Trouble = "restart"    // data is lost if A

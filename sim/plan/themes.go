@@ -93,6 +93,11 @@ var themes = []theme{
 		faults: []Trouble{Return}, every: 1500 * ms,
 	},
 	{
+		name: "frozen", kinds: queued, processes: [2]int{4, 6}, lockers: 1, keys: 1, delays: near, grid: ms,
+		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do}, options: fleeting, patience: patient, steps: brisk,
+		faults: []Trouble{Freeze}, every: 500 * ms,
+	},
+	{
 		name: "overstay", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(far, 8*ms), grid: ms,
 		rate: 15, bursts: 20, burst: 4, own: 20, options: brief, patience: patient, steps: long,
 	},

@@ -49,6 +49,10 @@ func (w *world) begin(f plan.Fault) (heal []func()) {
 			side = road.Replies
 		}
 		return one(r.Hole(side, true, f.A))
+	case plan.Freeze:
+		for _, r := range w.roads[f.Process] {
+			heal = append(heal, r.Hole(road.Both, false, f.A))
+		}
 	case plan.Deaf:
 		return one(r.Deafen())
 	case plan.Stop:
