@@ -27,7 +27,16 @@ end
 local fresh, blocked
 if not had and not beside and fits(token, limit) and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
-  blocked = handOn(entry)
+  local nobody = held == 0
+  if mark == '!' then
+    local own, entry = entry, nil
+    -- include roll_call.lua
+  end
+  blocked = handOn(entry, nil, true)
+  if nobody and held > 0 and first() then -- others wait
+    if mark then redis.call('ZREM', KEYS[3], mark) end
+    redis.pcall('ZADD', KEYS[3], string.format('%.0f', now - zero), '!')
+  end
   had = leaseEnd(token)
 end
 
@@ -42,7 +51,12 @@ if not had and (blocked or not fits(token, limit)) then
   end
   local head, ending
   if entry or blocked then head, ending = first() end
-  if blocked and not ending or ending and head == entry then keepBack(head) end
+  if head and mark == '!' then -- see roll_call.lua
+    local score = entry and redis.call('ZSCORE', KEYS[3], entry) + 0
+    if entry and score % 1 == 0 then redis.pcall('ZADD', KEYS[3], string.format('%.1f', score + 0.5), entry) end
+  else
+    if blocked and not ending or ending and head == entry then keepBack(head) end
+  end
   if not entry then return {left, holder} end
   return {left, holder or false, fresh, head == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end

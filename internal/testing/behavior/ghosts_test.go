@@ -168,13 +168,17 @@ func (w *world) frozen(t *testing.T, claim, dash string, n int) {
 		}
 	}()
 	queue := "{k}:queue:k"
+	mark := ""
 	if w.name != "SetNXPX" {
-		queue = "{k}:permits:k"
+		queue, claim = "{k}:permits:k", claim+":1"
+	}
+	if w.name == "Write" {
+		mark = "!"
 	}
 	for i := range n {
 		now, err := w.Direct.Time(t.Context()).Result()
 		require.NoError(t, err)
-		entry := fmt.Sprintf("%s %s%s frozen/%s", claim, dash, channel, uuid.NewString())
+		entry := fmt.Sprintf("%s %s%s %sfrozen/%s", claim, dash, channel, mark, uuid.NewString())
 		require.NoError(t, w.Direct.ZAdd(t.Context(), queue, redis.Z{Score: float64(now.UnixMicro() + int64(i)), Member: entry}).Err())
 	}
 }
@@ -195,7 +199,7 @@ func TestFrozenWaitersCostTwoClaims(t *testing.T) {
 		{"1000", "-", time.Second, []int{5, 1, 1, 1, 1}},
 	} {
 		t.Run(fmt.Sprint(c.claim, c.groups), func(t *testing.T) {
-			onEvery(t, only("SetNXPX"), func(t *testing.T, w *world) {
+			onEvery(t, queues, func(t *testing.T, w *world) {
 				lock := mustLock(t, w.locker(t), "k")
 				served := make(chan int, len(c.groups))
 				for i, n := range c.groups {

@@ -97,7 +97,7 @@ var (
 			[]string{"k", "fence", "queue"},
 			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST QUEUES",
 			semaphoreOthers,
-			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
+			"{2*QUEUEDATA|MARKDATA|REGISTERDATA|2*PERMITDATA}",
 			queueFaults,
 		},
 		"read-write": { // a token with a mark is exclusive
@@ -105,7 +105,7 @@ var (
 			[]string{"k", "fence", "queue"},
 			"semaphore_acquire.lua k fence queue : ME TTL LIMIT LATEST {4*QUEUES|'' {2*holder|b}}",
 			semaphoreOthers,
-			"{2*QUEUEDATA|REGISTERDATA|2*PERMITDATA}",
+			"{2*QUEUEDATA|MARKDATA|REGISTERDATA|2*PERMITDATA}",
 			queueFaults,
 		},
 		"quorum": {

@@ -59,11 +59,8 @@ func (m *model) acquire(k, a words) any {
 			return []any{m.pttl(lock), holder}
 		}
 		waiter, marked := m.firstWaiter(queue)
-		if marked && (free || again || !placed) && !m.halved(queue, own) {
-			_ = attempt(func() {
-				m.zadd(queue, m.score(queue, own), own)
-				m.keys[queue].set[own] += 0.5
-			})
+		if marked && (free || again || !placed) {
+			m.answerRoll(queue, own)
 		}
 		return m.time(m.pttl(lock), holder, added, one(waiter == own))
 	}
@@ -153,6 +150,16 @@ func (m *model) callRoll(queue, own string) {
 		}
 	}
 	m.zrem(queue, mark)
+}
+
+// answerRoll marks an entry of a line that looks while there is a mark.
+func (m *model) answerRoll(queue, own string) {
+	if m.first(queue) == mark && !m.halved(queue, own) {
+		_ = attempt(func() {
+			m.zadd(queue, m.score(queue, own), own)
+			m.keys[queue].set[own] += 0.5
+		})
+	}
 }
 
 // lone reports whether a queue has only a mark, if it is one.

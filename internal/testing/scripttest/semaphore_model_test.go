@@ -33,8 +33,18 @@ func (m *model) semaphoreAcquire(k, a words) any {
 		if entry != "" {
 			enqueue()
 		}
-		h := m.handOn(k, held, entry, "")
+		nobody := held == 0
+		if m.first(queue) == mark {
+			m.callRoll(queue, entry)
+		}
+		h := m.handOn(k, held, entry, "", true)
 		held, blocked = h.held, h.blocked
+		if head, _ := m.head(queue); nobody && held > 0 && head != "" {
+			if old := m.first(queue); strings.HasPrefix(old, mark) {
+				m.zrem(queue, old)
+			}
+			_ = attempt(func() { m.zadd(queue, m.now-zero, mark) })
+		}
 		had = m.leaseEnd(permits, token) > 0
 	}
 	if !had && (blocked || !fits()) {
@@ -51,7 +61,12 @@ func (m *model) semaphoreAcquire(k, a words) any {
 			enqueue()
 		}
 		head, ends := m.head(queue)
-		if blocked && ends == 0 || ends != 0 && head == entry {
+		switch {
+		case head != "" && m.first(queue) == mark:
+			if entry != "" {
+				m.answerRoll(queue, entry)
+			}
+		case blocked && ends == 0 || ends != 0 && head != "" && head == entry:
 			m.keepBack(queue, head)
 		}
 		if entry == "" {
@@ -96,7 +111,7 @@ func (m *model) semaphoreRelease(k, a words) any {
 	case !released:
 		var h handedPermits
 		if left > 0 || len(a) < 2 {
-			h = m.handOn(k, held, "", "")
+			h = m.handOn(k, held, "", "", false)
 		}
 		return h.rest(3 * one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0))
 	}
@@ -113,7 +128,7 @@ func (m *model) semaphoreRelease(k, a words) any {
 	if held--; exclusive(token) {
 		held = 0
 	}
-	h := m.handOn(k, held, "", next)
+	h := m.handOn(k, held, "", next, false)
 	m.purge(permits)
 	if m.leaving != "" {
 		m.zrem(permits, token)
@@ -324,11 +339,18 @@ func (h handedPermits) rest(reply any) any {
 	return reply
 }
 
-func (m *model) handOn(k words, held int64, mine, told string) handedPermits {
+func (m *model) handOn(k words, held int64, mine, told string, looks bool) handedPermits {
 	permits, queue := k[0], k[2]
 	h := handedPermits{held: held, answer: 1}
-	for done := 0; ; {
+	for done := 0; ; looks = true {
 		text, ends := m.head(queue)
+		if !looks {
+			_ = attempt(func() {
+				if m.first(queue) == mark {
+					m.zrem(queue, mark)
+				}
+			})
+		}
 		if text == "" || text == mine {
 			return h
 		}
