@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var update = flag.Bool("update", false, "write digests.go anew")
+var update = flag.Bool("update", false, "write digests.go and protocol/scripts anew")
 
 // scriptTexts returns the text of each script, by its file. What others include is no script.
 func scriptTexts(t *testing.T) map[string]string {

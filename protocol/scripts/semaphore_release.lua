@@ -1,0 +1,330 @@
+-- Releases the permit of a token, if it holds one, and grants permits to the longest waiters. It also grants them if it takes an
+-- entry out of the queue, which may have kept others back.
+--
+-- ARGV are those of release.lua. It replies as that does. The rest of the waiters gets what is free with the next release of the
+-- token, which it holds no more, or with a look.
+
+-- The common part of the scripts of a semaphore and of a read-write lock, which is a semaphore with writers: tokens that begin with
+-- '!'. Such a token holds the key alone. Each script begins with this text. Times are µs of the clock of Redis.
+--
+-- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases. A value that keeps others out after a
+--         release, a tilde and the token, is scored by the end of that time, less zero. So these come first
+-- KEYS[2] the fence register, one for all locks
+-- KEYS[3] the queue, with entries and scores as in acquire.lua. A colon and the limit of its callers follow the claim of an entry
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local zero = 9e15
+
+-- A script does at most this of anything, so that it is short, however many wait or hold a permit. A grant counts twice.
+local most = 64
+
+-- prove fails where the script could not write, and changes nothing. Behind it, a full Redis accepts the other writes.
+local function prove() redis.call('ZREM', KEYS[1], '~') end
+
+-- first returns the first entry of the queue, or nil, and until when it keeps later callers back that would fit; nil if none has
+-- come. A key of another type counts as an empty queue.
+--
+-- That instant is the score of a mark, less zero. The mark is '!' and the entry. It comes before all entries, and goes with its own.
+local mark
+local function first()
+  local two = redis.pcall('ZRANGE', KEYS[3], '0', '1', 'WITHSCORES')
+  mark = two[1] and string.sub(two[1], 1, 1) == '!' and two[1]
+  if not mark then return two[1] end
+  return two[3], mark == '!' .. (two[3] or '') and two[2] + zero or nil
+end
+
+-- keepBack lets the first entry keep later callers back for 3 s more. Its line looks more often than that, if its process is alive.
+local function keepBack(entry)
+  if mark and mark ~= '!' .. entry then redis.call('ZREM', KEYS[3], mark) end
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now + 3000000 - zero), '!' .. entry)
+end
+
+-- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.
+local leaving
+
+-- What is known of the permits: the ends that were read or written, and 0 for a token without a permit; whether look has found
+-- none at all; and the TTL of the set, or nil.
+local ends, none, lasts = {}, false, nil
+
+-- endOf returns the time that a score stands for.
+local function endOf(score)
+  return score < 0 and score + zero or score
+end
+
+-- leaseEnd returns the end of the token's lease, or nil if it holds no permit.
+local function leaseEnd(token)
+  if token == leaving then return nil end
+  ends[token] = ends[token] or endOf(not none and tonumber(redis.call('ZSCORE', KEYS[1], token)) or 0)
+  return ends[token] > now and ends[token] or nil
+end
+
+-- exclusive reports whether a token is that of a writer, or keeps others out after it.
+local function exclusive(token) return string.find(token, '^~?!') end
+
+-- fits reports whether a token without a permit may have one. held is the number of holders; infinite: one of them is exclusive.
+local held = 0
+local function fits(token, limit) return held < (exclusive(token) and 1 or limit) end
+
+-- The scores of leases that have not ended, and of those that keep others out.
+local leases, keeps = {string.format('(%.0f', now), '+inf'}, {string.format('(%.0f', now - zero), '(0'}
+local function count(from, to) return redis.call('ZCOUNT', KEYS[1], from, to) end
+local function firstOf(range)
+  return redis.call('ZRANGEBYSCORE', KEYS[1], range[1], range[2], 'WITHSCORES', 'LIMIT', '0', '1')
+end
+
+-- look counts the holders. It returns an error if the key is no semaphore.
+local kept, ended = false, false -- whether there may be values that keep others out, and permits that have ended
+local function look()
+  local oldest = redis.call('ZRANGE', KEYS[1], '0', '0', 'WITHSCORES')
+  local token, score = oldest[1], tonumber(oldest[2] or now)
+  if endOf(score) < 9e14 or endOf(score) > 8e15 then -- no time from 1998 to 2223
+    return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is not a semaphore')
+  end
+  if not token then
+    none, lasts = true, -2
+    return nil
+  end
+  ends[token] = endOf(score)
+  local all = redis.call('ZCARD', KEYS[1])
+  held = all
+  if score <= now then
+    kept = score < 0
+    local holders = count(leases[1], leases[2])
+    held = holders + (kept and count(keeps[1], keeps[2]) or 0)
+    ended = held < all
+    token = held > 0 and firstOf(holders > 0 and leases or keeps)[1]
+  end
+  if token and exclusive(token) then held = math.huge end -- it is the only one
+end
+
+-- purge removes permits that have ended. Permits are removed when new ones have been written: without any the key is gone, and
+-- while its slot of a Cluster moves, a key that is gone is on the other server.
+local function purge()
+  local gone = kept and count('-inf', string.format('%.0f', now - zero)) or 0
+  if gone > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], 0, math.min(gone, most) - 1) end
+  local from = kept and count('-inf', '(0') or 0
+  gone = count('0', string.format('%.0f', now))
+  if gone > 0 then redis.call('ZREMRANGEBYRANK', KEYS[1], from, from + math.min(gone, most) - 1) end
+end
+
+-- named returns the token that a refusal names, which holds a permit if anybody does, and when the first permit ends. If last is set,
+-- it returns the one that ends last, and that time. Nothing is returned without permits: miniredis expires keys while a script runs.
+local function named(last)
+  local found = {}
+  if not kept or count(leases[1], leases[2]) > 0 then
+    found = last and redis.call('ZRANGE', KEYS[1], '-1', '-1', 'WITHSCORES') or firstOf(leases)
+  end
+  if not kept then return found[1], found[2] end
+  local token, at = found[1], found[1] and tonumber(found[2])
+  if last then
+    local place = count('-inf', '(0') - 1
+    found = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
+  else
+    found = firstOf(keeps)
+  end
+  local other = found[1] and endOf(tonumber(found[2]))
+  if other and (not at or (last and other > at or not last and other < at)) then at = other end
+  return token or found[1], at
+end
+
+-- mint returns the tick of a fence, or nil and an error.
+local function mint()
+-- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
+-- fences of a grant are those from tick × 64 to tick × 64 + 63.
+--
+-- Reads     KEYS[2], the fence register
+--           time, the reply to TIME; nil if it is not known yet, and then set
+-- Declares  tick; nil if the register fails
+--           failed, the error then, else nil
+--
+-- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
+
+local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
+local slack = 2500 -- how far the register may lag behind the clock, ticks
+
+local tick, failed = redis.pcall('INCR', KEYS[2]), nil
+if type(tick) == 'number' and tick < 2^47 then
+  time = time or redis.call('TIME')
+  local now = (time[1] - 1767225600) * 250000 + math.floor(time[2] / 4)
+  if tick < now - slack or tick == 1 then
+    tick = math.max(now, 1)
+    redis.call('SET', KEYS[2], string.format('%.0f', tick), 'PX', registerMemory)
+  end
+else
+  failed = type(tick) == 'number' and {err = 'overflow'} or tick
+  if type(tick) == 'number' then redis.pcall('INCRBY', KEYS[2], -1) end -- it is no register, so it stays as it was
+  tick = nil
+  local why = failed.err
+  if string.find(why, 'WRONGTYPE') or string.find(why, 'integer') or string.find(why, 'overflow') then
+    failed = redis.error_reply('ERR the fence register ' .. KEYS[2]
+      .. ' holds something else: delete it, or use WithKeyPrefix')
+  end
+end
+  return tick, failed
+end
+
+-- hold lets the token hold a permit for ttl ms from now on, and never shortens that. The set outlives the longest lease. less is zero
+-- for a value that keeps others out.
+local function hold(token, ttl, less)
+  local at = math.max(now + ttl * 1000, leaseEnd(token) or 0)
+  redis.call('ZADD', KEYS[1], string.format('%.0f', at - (less or 0)), token)
+  ends[token] = at
+  if token == leaving then leaving = nil end
+  lasts = lasts or redis.call('PTTL', KEYS[1])
+  if lasts <= ttl then
+    lasts = ttl + 1
+    redis.call('PEXPIRE', KEYS[1], string.format('%.0f', lasts))
+  end
+end
+
+-- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
+-- before the entry mine, and before the first that does not fit, which nobody overtakes: it returns that one. Otherwise the first
+-- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, if the
+-- entry told is granted a permit, the tick of its fence, and whether it has done its most.
+local function handOn(mine, told)
+  local entry, till = first()
+  local answer, own, done = 1, nil, 0
+  while entry and entry ~= mine do
+    if done >= most then return nil, answer, own, true end
+-- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
+--
+-- Reads     entry
+-- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
+--           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
+--           true.
+
+local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
+local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
+    local had = listens and leaseEnd(token)
+    local may = had or listens and fits(token, tonumber(limit) or 1)
+    if listens and not may and (not till or till > now) then return entry, answer, own end
+    if may then
+      local tick, failed = mint()
+      if failed then break end -- the next acquire reports it
+      hold(token, tonumber(claim))
+-- Announces a grant to the process of an entry. A script includes this text behind the grant.
+--
+-- Reads     KEYS[1], the lock
+--           entry, channel, time and tick
+-- Declares  untold, set if PUBLISH is refused
+--
+-- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
+
+local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
+  .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'
+      if untold then answer = dash == '' and -2 or -1 end
+      if untold and dash == '' then -- nobody would look soon
+        if not had then
+          redis.call('ZREM', KEYS[1], token)
+          ends[token], lasts = 0, nil -- the set may be gone
+        end
+        break
+      end
+      if not had then held = exclusive(token) and math.huge or held + 1 end
+      if entry == told then own = tick end
+    end
+    done = done + (may and 2 or 1)
+    redis.call('ZREM', KEYS[3], entry, '!' .. entry)
+    entry, till = first()
+  end
+  return nil, answer, own
+end
+prove()
+local token, own, nextEntry, keep = ARGV[1], ARGV[2] or '', ARGV[3] ~= '' and ARGV[3], ARGV[6]
+local wrong = look() -- an expired permit cannot be released
+local released, latest = not wrong and leaseEnd(token), ARGV[5]
+if nextEntry and released and not keep then
+  local entry, waited, again, try = nextEntry, ARGV[4], false, redis.pcall
+-- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
+-- includes this text, and changes nothing if it would create something.
+--
+-- Reads     time, the reply to TIME
+--           latest, in µs of that clock
+-- Declares  late, the answer then, else false
+
+local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
+  if late then
+    nextEntry = nil
+  else
+-- Puts an entry into the queue, unless it has a place there. A script includes this text where it queues.
+--
+-- Reads     KEYS[3], the queue
+--           entry and time, the reply to TIME
+--           waited, how long the line has waited, in µs
+--           again, set if the entry should already be in the queue
+--           try, which is redis.call, or redis.pcall to ignore errors
+-- Declares  fresh, 1 if the entry is new, else 0
+--           front, whether it is the first, or nil if only a look at the queue can say that
+--
+-- The last two entries say whether the new one is alone, or behind all others as it should be. Scores are read only if it is not:
+-- to write a large number is dear.
+
+local queueMemory, fresh, front = '60000', 0, nil -- TTL of the queue, ms: waiters look every few seconds
+if again and try('ZSCORE', KEYS[3], entry) then
+  redis.call('PEXPIRE', KEYS[3], queueMemory)
+else
+  local micros = time[1] .. string.sub('00000' .. time[2], -6)
+  local score = waited == '0' and micros or string.format('%.0f', math.max(micros - waited, 1))
+  fresh = redis.pcall('ZADD', KEYS[3], 'NX', score, entry)
+  if type(fresh) == 'table' then
+    redis.pcall('ZREM', KEYS[3], '~') -- changes nothing, but behind a write a full Redis accepts the others
+    fresh = try('ZADD', KEYS[3], 'NX', score, entry)
+  end
+  local tail = fresh == 1 and redis.call('ZRANGE', KEYS[3], '-2', '-1') or {}
+  if tail[2] == entry then front = tail[1] == '!' end -- the mark of roll_call.lua
+  if tail[2] and tail[2] ~= entry then
+    local last = math.floor(redis.call('ZRANGE', KEYS[3], '-1', '-1', 'WITHSCORES')[2] + 1) -- a clock may be set back
+    if last > tonumber(micros) then redis.call('ZADD', KEYS[3], string.format('%.0f', math.max(last - waited, 1)), entry) end
+  end
+  if tail[1] and not tail[2] then front = true end
+  if front or time[2] % 16 == 0 and type(fresh) == 'number' then try('PEXPIRE', KEYS[3], queueMemory) end -- else not ours
+end
+  end
+end
+local left = own == '' and 0 or redis.pcall('ZREM', KEYS[3], own, '!' .. own) -- after the next entry, so that the queue stays
+if wrong then return 0 end
+if not released then
+  local answer = keep and leaseEnd('~' .. token) and 3 or 0
+  local more = (left ~= 0 or not ARGV[2]) and select(4, handOn()) -- of a key of another type, nothing
+  return more and {'more', answer} or answer
+end
+if keep then
+-- Ends the time for which a release keeps others out when its first send would have ended it at the latest. A script includes
+-- this text before any write.
+--
+-- Reads     time, the reply to TIME
+--           latest, until when the first send could come, in µs of that clock, with a minus sign if the sender has just learned
+--           the time from that clock
+-- Changes   keep, that time in ms; nil if it has passed, so that the lock is handed on
+--
+-- Without the sign the script answers that it came too late: the clock may have been set since, or be another one. Its sender
+-- learns the time from that.
+
+local known = string.sub(latest, 1, 1) == '-'
+if known then latest = string.sub(latest, 2) end
+-- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
+-- includes this text, and changes nothing if it would create something.
+--
+-- Reads     time, the reply to TIME
+--           latest, in µs of that clock
+-- Declares  late, the answer then, else false
+
+local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
+if late then
+  if not known then return late end
+  keep = keep - math.ceil((time[1] * 1000000 + time[2] - latest) / 1000)
+  keep = keep > 0 and string.format('%.0f', keep) or nil
+end
+end
+if keep then
+  hold('~' .. token, tonumber(keep), zero)
+  redis.call('ZREM', KEYS[1], token)
+  return 1
+end
+leaving, held = token, exclusive(token) and 0 or held - 1
+local _, answer, tick, more = handOn(nil, nextEntry)
+if ended then purge() end
+if leaving then redis.call('ZREM', KEYS[1], token) end
+local reply = nextEntry and {answer, tonumber(time[1]), tonumber(time[2]), tick} or answer
+return more and {'more', reply} or reply
