@@ -61,7 +61,7 @@ func TestProgramOfTheReadmeRuns(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redlatch.py"), client, 0o600))
 	program = strings.Replace(program, addr, fmt.Sprintf("unix_socket_path=%q", redistest.Start(t).Addr()), 1)
-	program = strings.Replace(program, "socket_timeout=1)", "socket_timeout=4), op_timeout=4", 1) // a busy machine
+	program = strings.Replace(program, "socket_timeout=1", "socket_timeout=4", 1) // a busy machine
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.py"), []byte(program), 0o600))
 	out, err := exec.CommandContext(t.Context(), interpreter, filepath.Join(dir, "main.py")).CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -68,27 +68,27 @@ def _companion(kind: str, key: str) -> str:
 class Locker:
     """Grants locks. Many threads may use one. After a fork, make another.
 
-    ``client`` needs a ``socket_timeout``. ``op_timeout`` bounds, in seconds, how long after it was sent a command may
-    still take effect. ``owner`` is shown to those who wait.
+    ``client`` needs a ``socket_timeout``: it bounds how long after it was sent a command may still create something.
+    ``owner`` is shown to those who wait.
     """
 
-    def __init__(
-        self, client: "redis.Redis[Any]", *, prefix: str = "", owner: Optional[str] = None, op_timeout: float = 1.0
-    ) -> None:
+    def __init__(self, client: "redis.Redis[Any]", *, prefix: str = "", owner: Optional[str] = None) -> None:
         self._owner = "%s:%d" % (socket.gethostname(), os.getpid()) if owner is None else owner
         if self._owner[:1] in ("~", "!") or len(self._owner.encode()) > 200 or not self._owner.isprintable():
             raise ValueError("no name of an owner: %r" % self._owner)
-        self._client, self._prefix, self._timeout = client, prefix, op_timeout
+        settings = client.connection_pool.connection_kwargs
+        self._client, self._prefix, self._timeout = client, prefix, settings.get("socket_timeout") or 0.0
+        if not self._timeout:
+            raise ValueError("the client needs a socket_timeout")
         here = Path(__file__).resolve().parent
         scripts = next(d for d in (here / "scripts", here.parent / "scripts") if d.is_dir())
         self._acquire, self._extend, self._release = (
             client.register_script((scripts / file).read_text(encoding="utf-8"))
             for file in ("acquire.lua", "extend.lua", "release.lua")
         )
-        db = client.connection_pool.connection_kwargs.get("db") or 0
+        db = settings.get("db") or 0
         self._channel = "redlatch:" + ("%s:" % db if db else "") + _uuid7()
-        self._clock: Optional[float] = None  # TIME less the monotonic clock, s
-        self._learned = 0.0
+        self._clock = (float("-inf"), 0.0)  # when TIME was learned, by the monotonic clock, and how far that is behind, s
         self._mu = threading.Lock()  # guards the fields below
         self._waiting: Dict[str, "queue.SimpleQueue[_Told]"] = {}  # by token
         self._held: Set[str] = set()
@@ -106,10 +106,8 @@ class Locker:
 
     def _latest(self) -> int:
         """Returns until when a command sent now may create something. While TIME is unknown, 0 has Redis say it."""
-        now = time.monotonic()
-        if self._clock is None or now - self._learned > 3600:
-            return 0
-        return int((now + self._timeout * 0.9 + self._clock) * 1e6)
+        now, (learned, behind) = time.monotonic(), self._clock
+        return int((now + self._timeout * 0.9 + behind) * 1e6) if now - learned < 3600 else 0
 
     def _ask(self, key: str, token: str, ttl: float, *place: Union[str, int]) -> Any:
         """Acquires. If the command came late, it learns TIME and sends it once more."""
@@ -118,8 +116,8 @@ class Locker:
             reply = self._acquire(keys=self._keys(key), args=argv)
             if isinstance(reply, int) or _text(reply[0]) != "late":
                 return reply
-            self._learned = time.monotonic()
-            self._clock = reply[1] + reply[2] / 1e6 - self._learned
+            arrived = time.monotonic()
+            self._clock = arrived, reply[1] + reply[2] / 1e6 - arrived
             if last:
                 raise redis.TimeoutError("Redis carries out commands too late")
 
@@ -231,7 +229,7 @@ class Lock:
         lost = self.lost
         self._released.set()
         try:
-            if self._locker._give_back(self._key, self._token) == 0 and not lost:
+            if self._locker._give_back(self._key, self._token) == 0:  # also if redis-py has sent it twice, which is rare
                 lost = True
                 self._lost.set()
         except redis.RedisError:

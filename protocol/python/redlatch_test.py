@@ -1,4 +1,4 @@
-"""Plays the vectors on the Redis that its argument names: its database 0 is emptied.
+"""Plays the vectors, and tests the client, on the Redis that its argument names: its database 0 is emptied.
 
     python3 redlatch_test.py redis://localhost:6379
 """
@@ -7,6 +7,7 @@ import json
 import pathlib
 import re
 import sys
+import time
 import unittest
 
 import redis
@@ -141,6 +142,69 @@ class Vectors(unittest.TestCase):
                     self.assertEqual(len(want), len(got))
                     self.assertTrue(all(map(player.matches, want, got)), got)
             pubsub.close()
+
+
+class Client(unittest.TestCase):
+    def setUp(self):
+        self.redis = redis.Redis.from_url(URL, socket_timeout=4)
+        self.redis.flushdb()
+        self.locks = redlatch.Locker(self.redis)
+
+    def test_who_gives_up_leaves_nothing(self):
+        with self.locks("k"):
+            for timeout in 0, 0.1:
+                with self.assertRaises(redlatch.NotAcquired):
+                    self.locks("k", timeout=timeout).__enter__()
+                self.assertEqual(0, self.redis.exists("{k}:queue:k"))
+        self.assertEqual(0, self.redis.exists("k"))
+
+    def test_fences_grow(self):
+        last = 0
+        for _ in range(5):
+            with self.locks("k") as fence:
+                self.assertLess(last, fence)
+                last = fence
+
+    def test_a_lost_lock_is_reported(self):
+        with self.assertRaises(redlatch.LockLost):
+            with self.locks("k"):
+                self.redis.delete("k")
+        with self.assertRaises(redlatch.LockLost):
+            lock = self.locks("k", ttl=0.3)
+            with lock:
+                self.redis.set("k", "somebody")
+                self.eventually(lambda: lock.lost)
+        self.assertEqual(b"somebody", self.redis.get("k"))
+
+    def test_the_work_s_own_error_comes_first(self):
+        with self.assertRaises(KeyError):
+            with self.locks("k"):
+                self.redis.delete("k")
+                raise KeyError
+
+    def test_a_token_that_nobody_uses_is_given_back(self):
+        with self.locks("other"):
+            with self.assertRaises(redlatch.NotAcquired):  # it subscribes
+                self.locks("other", timeout=0.1).__enter__()
+        token = "x/" + redlatch._uuid7()
+        self.redis.set("k", token)
+        entry = "2000 %s %s" % (self.locks._channel, token)
+        self.redis.publish(self.locks._channel, "1 2 3 %d %sk" % (len(entry), entry))
+        self.eventually(lambda: not self.redis.exists("k"))
+
+    def test_mistakes_are_refused(self):
+        for mistake in (
+            lambda: redlatch.Locker(redis.Redis.from_url(URL)),
+            lambda: redlatch.Locker(self.redis, owner="!x"),
+            lambda: self.locks("k", ttl=0),
+        ):
+            self.assertRaises(ValueError, mistake)
+
+    def eventually(self, f):
+        deadline = time.monotonic() + 60
+        while not f():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.005)
 
 
 if __name__ == "__main__":

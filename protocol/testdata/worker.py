@@ -14,7 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"
 import redlatch  # noqa: E402
 
 client = redis.Redis.from_url(sys.argv[1], socket_timeout=4)
-locks = redlatch.Locker(client, owner="python", op_timeout=4)
+locks = redlatch.Locker(client, owner="python")
 ends = {}
 
 
