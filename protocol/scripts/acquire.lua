@@ -79,7 +79,8 @@ end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
 end
 if entry == '!' then
--- Takes entries of silent lines out of the queue. A script includes this text where it looks, and finds the lock free and a mark.
+-- Takes entries of silent lines out of the queue. A script includes this text where it looks, and finds the lock, or a permit, free
+-- and a mark. For a semaphore, a look leaves the mark only if nobody held a permit.
 --
 -- Reads     KEYS[3], the queue, whose first member is the mark
 --           time, the reply to TIME

@@ -182,9 +182,11 @@ end
 -- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
 -- before the entry mine, and before the first that does not fit, which nobody overtakes: it returns that one. Otherwise the first
 -- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, if the
--- entry told is granted a permit, the tick of its fence, and whether it has done its most.
-local function handOn(mine, told)
+-- entry told is granted a permit, the tick of its fence, and whether it has done its most. Unless it is of a look, it removes the
+-- mark of one, see roll_call.lua.
+local function handOn(mine, told, looks)
   local entry, till = first()
+  if mark == '!' and not looks then redis.call('ZREM', KEYS[3], '!') end
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
@@ -291,7 +293,40 @@ end
 local fresh, blocked
 if not had and not beside and fits(token, limit) and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
-  blocked = handOn(entry)
+  local nobody = held == 0
+  if mark == '!' then
+    local own, entry = entry, nil
+-- Takes entries of silent lines out of the queue. A script includes this text where it looks, and finds the lock, or a permit, free
+-- and a mark. For a semaphore, a look leaves the mark only if nobody held a permit.
+--
+-- Reads     KEYS[3], the queue, whose first member is the mark
+--           time, the reply to TIME
+--           own, the entry of the line that looks; nil: none
+-- Changes   entry, to the first in the queue
+--
+-- A look that finds the lock free hands it to the first entry, and leaves a mark: '!', scored by the time in µs less 9 * 10^15,
+-- so before all entries. A line that looks while the mark is there adds half a µs to the score of its entry. The next release
+-- takes the mark out. If the next that finds the lock free is a look, the owner has not released the lock: it has lost it, or
+-- never knew of it. Then lines are silent that have not looked since the mark. If one of them is alive, it queues again with its
+-- next look, in its old place.
+
+local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
+local since = all[2] + 9e15
+local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
+for i = 3, #all, 2 do
+  local score = all[i + 1] + 0
+  local looked = score % 1 ~= 0
+  if looked then redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i]) end
+  if silent and not looked and all[i] ~= own and score < since then redis.call('ZREM', KEYS[3], all[i]) end
+end
+redis.call('ZREM', KEYS[3], all[1])
+entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+  end
+  blocked = handOn(entry, nil, true)
+  if nobody and held > 0 and first() then -- others wait
+    if mark then redis.call('ZREM', KEYS[3], mark) end
+    redis.pcall('ZADD', KEYS[3], string.format('%.0f', now - zero), '!')
+  end
   had = leaseEnd(token)
 end
 
@@ -306,7 +341,12 @@ if not had and (blocked or not fits(token, limit)) then
   end
   local head, ending
   if entry or blocked then head, ending = first() end
-  if blocked and not ending or ending and head == entry then keepBack(head) end
+  if head and mark == '!' then -- see roll_call.lua
+    local score = entry and redis.call('ZSCORE', KEYS[3], entry) + 0
+    if entry and score % 1 == 0 then redis.pcall('ZADD', KEYS[3], string.format('%.1f', score + 0.5), entry) end
+  else
+    if blocked and not ending or ending and head == entry then keepBack(head) end
+  end
   if not entry then return {left, holder} end
   return {left, holder or false, fresh, head == entry and 1 or 0, tonumber(time[1]), tonumber(time[2])}
 end

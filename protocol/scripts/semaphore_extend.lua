@@ -179,9 +179,11 @@ end
 -- handOn grants permits to the longest waiters, for the claims in their entries, and sends messages to their processes. It stops
 -- before the entry mine, and before the first that does not fit, which nobody overtakes: it returns that one. Otherwise the first
 -- result is nil. An entry whose time as the first has passed is removed. handOn also returns 1, -1 or -2 as release.lua, if the
--- entry told is granted a permit, the tick of its fence, and whether it has done its most.
-local function handOn(mine, told)
+-- entry told is granted a permit, the tick of its fence, and whether it has done its most. Unless it is of a look, it removes the
+-- mark of one, see roll_call.lua.
+local function handOn(mine, told, looks)
   local entry, till = first()
+  if mark == '!' and not looks then redis.call('ZREM', KEYS[3], '!') end
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
