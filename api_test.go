@@ -25,6 +25,7 @@ func TestAPI(t *testing.T) {
 		one      = func(ctx, lock) error
 		all      = func(ctx, []lock) error
 	)
+	//nolint:staticcheck // the types are what the test is about
 	var (
 		_ func(client, ...opt) (locker, error)                            = redlatch.NewLegacySetNX
 		_ func(client, ...opt) (locker, error)                            = redlatch.NewSetNXPX

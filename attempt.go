@@ -100,7 +100,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		defer under.done()
 	} else {
 		a.nobodyWaits.Store(true)
-		late.then(func(got reply) {
+		late.then(func(got reply) { //nolint:contextcheck // the call has returned
 			defer under.done()
 			a.answered(got)
 			if mayBeThere(got, got.err) { // the call has returned
@@ -112,7 +112,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 		return nil, false, got.err
 	}
 	a.answered(got)
-	a.engine.refusedBy(got.holder, a.id.names, start.Mono)
+	a.engine.refusedBy(got.holder, a.id.names, start.Mono) //nolint:contextcheck // nobody waits for the release
 	err = heldBy(a.id.key, got)
 	if err == nil {
 		lock, err = a.begin(ctx, start, got)

@@ -45,7 +45,7 @@ func (c *holding) String() string {
 // An unending is a ctx of a lock whose parent never ends: it ends with the handle. The handle does not
 // know of it, so there may be any number.
 type unending struct {
-	context.Context                 // the end of the handle, which has no values
+	context.Context                 //nolint:containedctx // the end of the handle, which has no values
 	values          context.Context //nolint:containedctx // the parent
 }
 

@@ -19,7 +19,7 @@ func Lead(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
 ) error {
-	e, err := NewElection(l, key, opts...)
+	e, err := NewElection(l, key, opts...) //nolint:contextcheck // it sends nothing
 	if err == nil {
 		err = e.Run(ctx, fn)
 	}

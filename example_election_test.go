@@ -58,7 +58,7 @@ func ExampleElection() {
 		defer client.Close()
 		election, check, err := newHost(client, name)
 		if err != nil {
-			log.Fatal(err)
+			log.Fatal(err) //nolint:gocritic // the client ends with the process
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		checks[name], stop[name] = check, cancel

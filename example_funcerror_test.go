@@ -46,7 +46,7 @@ func ExampleFuncError() {
 	defer client.Close()
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOwner("host-7"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the client ends with the process
 	}
 	ctx := context.Background()
 	show := func(what, key string) {

@@ -37,7 +37,7 @@ func Example_job() {
 	defer client.Close()
 	locker, err := redlatch.NewSetNXPX(client)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the client ends with the process
 	}
 
 	for _, instance := range []string{"host-1", "host-2"} {

@@ -32,7 +32,7 @@ func Example_leader() {
 	defer client.Close()
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOwner("host-1"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the client ends with the process
 	}
 
 	ctx, stop := context.WithCancel(context.Background()) // in a program, ctx ends with a signal: see os/signal.NotifyContext

@@ -39,7 +39,7 @@ func Example_transfer() {
 	defer client.Close()
 	locker, err := redlatch.NewSetNXPX(client, redlatch.WithKeyPrefix("account:"))
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the client ends with the process
 	}
 
 	b := &bank{locker, map[string]*int{"ada": new(int), "bob": new(int)}}

@@ -40,7 +40,7 @@ func Example_workers() {
 	defer client.Close()
 	permits, err := redlatch.NewSemaphore(client, 3)
 	if err != nil {
-		log.Fatal(err)
+		log.Fatal(err) //nolint:gocritic // the client ends with the process
 	}
 
 	var active, most, done atomic.Int64

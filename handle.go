@@ -35,7 +35,7 @@ type seat struct {
 	hooks    *Hooks             // of the call that was granted it
 	strong   *Lock              // while the lease is young, since weak pointers cost short locks too much
 	weak     weak.Pointer[Lock] // afterwards; nil once the caller has dropped the Lock
-	ends     context.Context    // ends with the handle; nil until it is asked for
+	ends     context.Context    //nolint:containedctx // ends with the handle; nil until it is asked for
 	cancel   context.CancelCauseFunc
 	contexts map[parent]*lockCtx
 }
@@ -116,7 +116,7 @@ func (h handle) errLocked() error {
 
 // status judges the lease and returns why the handle ended.
 func (h handle) status() error {
-	return h.change(nil, func() { h.lease.core.Judge(clock.Now()) })
+	return h.change(context.Background(), func() { h.lease.core.Judge(clock.Now()) })
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has
@@ -195,7 +195,7 @@ func (h handle) extend(ctx context.Context, ttl time.Duration) error {
 // reveal returns the token for others, or "" if the handle has left the lease to others.
 func (h handle) reveal() string {
 	token, l := "", h.lease
-	_ = h.change(nil, func() {
+	_ = h.change(context.Background(), func() {
 		l.core.Reveal()
 		l.weakenLocked()
 		token = l.attempt.id.token
@@ -230,7 +230,7 @@ func (h handle) ended() context.Context {
 // it ends with the lock, so the call would wait for itself.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
-		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil {
+		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil { //nolint:contextcheck // Err has no ctx
 			return invalid("ctx comes from that of a lock on %q: Lock would wait for itself, since locks are not reentrant. "+
 				"If the holder does not wait for this call, pass a ctx that does not come from there, not even by WithoutCancel",
 				r.names.key)

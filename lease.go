@@ -259,7 +259,7 @@ func (l *lease) sendExtension(ctx context.Context, by caller, ttl, keep time.Dur
 	defer x.loan.over()
 	got, late := l.attempt.engine.run(x.loan.lend(ctx), x.Start.Mono, toExtend, &x.params)
 	if late != nil {
-		x.by.ctx = nil // the call returns now
+		x.by.ctx = nil //nolint:fatcontext // the call returns now
 		late.then(func(got reply) { _ = l.extensionDone(x, got.err) })
 		return got.err
 	}

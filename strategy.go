@@ -239,7 +239,7 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		c.Timeout += p.cfg.replicaTimeout
 		c.Key, c.Then = p.lock, []any{"wait", p.cfg.replicas, p.cfg.replicaTimeout.Milliseconds()}
 	}
-	c.Done = func(in node.Reply) {
+	c.Done = func(in node.Reply) { //nolint:contextcheck // nobody waits for what a release has left
 		got := parse(in)
 		got.resent = in.Resent
 		if p.confirms() && got.err == nil {

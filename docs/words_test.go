@@ -14,7 +14,7 @@ import (
 // wordsOf counts what has a letter or a digit: a bar of a table is no word.
 func wordsOf(text string) int {
 	count := 0
-	for _, field := range strings.Fields(text) {
+	for field := range strings.FieldsSeq(text) {
 		if letters.MatchString(field) {
 			count++
 		}

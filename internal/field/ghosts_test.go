@@ -53,7 +53,7 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			connect, save := begin(t)
-			for _, make := range []func(*testing.T, redis.UniversalClient) redlatch.Locker{
+			for _, made := range []func(*testing.T, redis.UniversalClient) redlatch.Locker{
 				func(t *testing.T, c redis.UniversalClient) redlatch.Locker { return locktest.SetNXPX(t, c, hourly...) },
 				func(t *testing.T, c redis.UniversalClient) redlatch.Locker {
 					_, write := locktest.ReadWrite(t, c, append(hourly, redlatch.WithKeyPrefix("write:"))...)
@@ -64,7 +64,7 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 				var grants atomic.Int64
 				var callers sync.WaitGroup
 				for range 5 {
-					l := make(t, connect(t))
+					l := made(t, connect(t))
 					callers.Go(func() {
 						for ctx.Err() == nil {
 							lock, err := l.Lock(ctx, "k")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -74,8 +75,8 @@ func TestKeyHasOneNameWhateverHooksAClientOfAClusterHas(t *testing.T) {
 			}
 			held(l.TryLock(ctx, c.key+"first"))
 			var all sync.WaitGroup
-			for _, key := range strings.Fields("a b c d e f g h") {
-				all.Go(func() { locktest.MustLock(t, l, c.key+key).Unlock(ctx) })
+			for key := range strings.FieldsSeq("a b c d e f g h") {
+				all.Go(func() { assert.NoError(t, locktest.MustLock(t, l, c.key+key).Unlock(ctx)) })
 			}
 			all.Wait()
 			_, err := l.TryLock(ctx, c.key+"replicas", redlatch.WithReplicas(1, 10*time.Millisecond))
@@ -115,7 +116,7 @@ func TestKeyHasOneNameWhateverHooksAClientOfARingHas(t *testing.T) {
 	}
 	l := open()
 	var all sync.WaitGroup
-	for _, key := range strings.Fields("a b c d e f g h") {
+	for key := range strings.FieldsSeq("a b c d e f g h") {
 		all.Go(func() {
 			lock := locktest.MustLock(t, l, key)
 			_, err := open().TryLock(t.Context(), key)

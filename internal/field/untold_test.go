@@ -26,14 +26,14 @@ func TestKeyIsSharedWithAProcessWithoutAChannel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for kind, make := range map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
+			for kind, made := range map[string]func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error){
 				"SetNXPX": locktest.Strategies["SetNXPX"], "Write": locktest.Strategies["Write"],
 			} {
 				s := redistest.Start(t)
 				full := []string{"~*", "&*", "+@all"}
 				user := s.User(t, append(full, rights...)...)
 				locker := func(c redis.UniversalClient) redlatch.Locker {
-					l, err := make(c, locktest.Patience)
+					l, err := made(c, locktest.Patience)
 					require.NoError(t, err)
 					return l
 				}

@@ -50,13 +50,13 @@ func (n *Node) connectLocked(c *Call) {
 	}()
 }
 
-// A slowConnection says that no connection was open in time.
-type slowConnection struct {
+// A slowConnectionError says that no connection was open in time.
+type slowConnectionError struct {
 	within time.Duration
 	hint   string
 }
 
-func (e *slowConnection) Error() string {
+func (e *slowConnectionError) Error() string {
 	return fmt.Sprintf("no connection within %v%s", e.within, e.hint)
 }
 
@@ -65,7 +65,7 @@ func (e *slowConnection) Error() string {
 // server that hangs looks the same, so this ends when a dial that began with the first call may take
 // no longer.
 func (n *Node) firstLocked(c *Call, trouble error, now clock.Mono) bool {
-	slow := trouble == nil || trouble == errTooLate || errors.As(trouble, new(*slowConnection)) //nolint:errorlint // as it is
+	slow := trouble == nil || trouble == errTooLate || errors.As(trouble, new(*slowConnectionError)) //nolint:errorlint // as it is
 	return slow && (n.first == 0 || n.first > c.deadline.Add(-2*c.Timeout)) && now.Sub(n.began) < dialTimeout(n.client)
 }
 

@@ -132,8 +132,8 @@ func (n *Node) noConnection(c *Call) error {
 			return redis.ErrPoolTimeout
 		}
 		if client.Options().Addr == "FailoverClient" {
-			return &slowConnection{c.Timeout * 9 / 10, " (the Sentinels may be down)"}
+			return &slowConnectionError{c.Timeout * 9 / 10, " (the Sentinels may be down)"}
 		}
 	}
-	return &slowConnection{within: c.Timeout * 9 / 10}
+	return &slowConnectionError{within: c.Timeout * 9 / 10}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"io"
 	"strconv"
 	"testing"
@@ -155,7 +156,7 @@ func TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime(t *testing.T) {
 				switch i := len(sent) - 2; {
 				case i < 0:
 					return late(step)
-				case c.answers[i] == nil || c.answers[i] == io.EOF:
+				case c.answers[i] == nil || errors.Is(c.answers[i], io.EOF):
 					return c.answers[i]
 				}
 				return late(step)
@@ -169,7 +170,7 @@ func TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime(t *testing.T) {
 			require.Len(t, sent, len(c.said), name)
 			for i, after := range c.said {
 				want := limit.Add(step + after).UnixMicro()
-				if known := i > 0 && (i == 1 || c.answers[i-2] != io.EOF); known {
+				if known := i > 0 && (i == 1 || !errors.Is(c.answers[i-2], io.EOF)); known {
 					want = -want
 				}
 				require.Equal(t, want, sent[i], "%s, send %d", name, i)

@@ -21,7 +21,7 @@ import (
 // is called is a mistake, and with the race detector one that runs at that time.
 type pooledCtx struct {
 	t        *testing.T
-	standard context.Context // it stands for it
+	standard context.Context //nolint:containedctx // it stands for it
 	hides    bool            // package context does not see that
 	returned atomic.Bool
 	used     int // guarded by nothing

@@ -274,6 +274,6 @@ func TestFakesRefuseAsLockersDo(t *testing.T) {
 		err := redlatch.TryDo(t.Context(), l, "k", func(ctx context.Context, _ *redlatch.Lock) error {
 			return redlatch.TryDo(ctx, l, "held", never[*redlatch.Lock](t))
 		})
-		requireOfFunc(t, err)
+		_ = requireOfFunc(t, err)
 	})
 }

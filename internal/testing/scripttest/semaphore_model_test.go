@@ -2,6 +2,7 @@ package scripttest
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -247,7 +248,7 @@ func (m *model) look(permits string) (held int64, failed failure) {
 		return 0, noSemaphore
 	}
 	holders, kept := m.live(permits)
-	if all := append(holders, kept...); len(all) > 0 && exclusive(all[0]) {
+	if all := slices.Concat(holders, kept); len(all) > 0 && exclusive(all[0]) {
 		return everybody, ""
 	}
 	return int64(len(holders) + len(kept)), ""
