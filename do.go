@@ -100,7 +100,7 @@ func doAll(
 	var next func(held context.Context) error // held ends when the first of locks does
 	next = func(held context.Context) error {
 		if len(locks) == len(keys) {
-			if err := firstEnd(op, locks); err != nil { //nolint:contextcheck // Err has no ctx
+			if err := firstEnd(op, locks); err != nil {
 				return err
 			}
 			began = true
@@ -108,7 +108,7 @@ func doAll(
 		}
 		k, err := obtain(held, op, acquire, l, keys[len(locks)], opts)
 		if err != nil {
-			if end := firstEnd(op, locks); end != nil && ctx.Err() == nil { //nolint:contextcheck // Err has no ctx
+			if end := firstEnd(op, locks); end != nil && ctx.Err() == nil {
 				return end // the loss of an earlier lock ended the wait
 			}
 			return err
@@ -186,7 +186,7 @@ func judged(fn func(ctx context.Context, lock *Lock) error) func(ctx context.Con
 // work was done under the lock.
 func hold(ctx context.Context, op string, lock *Lock, fn func(ctx context.Context, lock *Lock) error) (err error) {
 	defer func() {
-		why, until := lock.Err(), lock.Until() //nolint:contextcheck // it has no ctx
+		why, until := lock.Err(), lock.Until()
 		lost := wrap(op, lock.Key(), lock.Unlock(ctx))
 		switch {
 		case !errors.Is(lost, ErrLost):

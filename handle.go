@@ -93,9 +93,9 @@ func (s *seat) weaken() {
 }
 
 // change calls f as that of the lease does, unless the handle has left the lease to others.
-func (h handle) change(ctx context.Context, f func()) error {
+func (h handle) change(by caller, f func()) error {
 	holds := false
-	err := h.lease.change(caller{h.seat, ctx}, func() {
+	err := h.lease.change(by, func() {
 		if holds = h.seat.core.Holds(h.number); holds {
 			f()
 		}
@@ -116,7 +116,7 @@ func (h handle) errLocked() error {
 
 // status judges the lease and returns why the handle ended.
 func (h handle) status() error {
-	return h.change(context.Background(), func() { h.lease.core.Judge(clock.Now()) })
+	return h.change(caller{seat: h.seat}, func() { h.lease.core.Judge(clock.Now()) })
 }
 
 // end ends the lease with the err of the other side of a migration, unless it or the handle has
@@ -180,7 +180,7 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 // extend makes the lease last for ttl from now, for Lock.Extend.
 func (h handle) extend(ctx context.Context, ttl time.Duration) error {
 	l := h.lease
-	if err := h.change(ctx, func() {
+	if err := h.change(caller{h.seat, ctx}, func() {
 		l.core.Settle()
 		l.weakenLocked()
 		if l.core.Judge(clock.Now()) {
@@ -195,7 +195,7 @@ func (h handle) extend(ctx context.Context, ttl time.Duration) error {
 // reveal returns the token for others, or "" if the handle has left the lease to others.
 func (h handle) reveal() string {
 	token, l := "", h.lease
-	_ = h.change(context.Background(), func() {
+	_ = h.change(caller{seat: h.seat}, func() {
 		l.core.Reveal()
 		l.weakenLocked()
 		token = l.attempt.id.token
@@ -230,7 +230,7 @@ func (h handle) ended() context.Context {
 // it ends with the lock, so the call would wait for itself.
 func (e *engine) refuseOwnWait(ctx context.Context, r *request) error {
 	for h, _ := ctx.Value(ctxLockKey{}).(*ctxLock); h != nil; h = h.outer {
-		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil { //nolint:contextcheck // Err has no ctx
+		if a := h.lease.attempt; a.id.lock == r.names.lock && e.keptOutBy(r, a.engine) && h.status() == nil {
 			return invalid("ctx comes from that of a lock on %q: Lock would wait for itself, since locks are not reentrant. "+
 				"If the holder does not wait for this call, pass a ctx that does not come from there, not even by WithoutCancel",
 				r.names.key)

@@ -113,7 +113,7 @@ func (f *runFlags) prolong(ctx context.Context, lock *redlatch.Lock) error {
 	}
 	for {
 		err := lock.Extend(ctx, max(f.lease(), f.minHold))
-		if f.try || lock.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) || !pause(ctx, outagePause/10) { //nolint:contextcheck // it has no ctx
+		if f.try || lock.Err() != nil || !errors.Is(err, redlatch.ErrUnavailable) || !pause(ctx, outagePause/10) {
 			return err
 		}
 	}

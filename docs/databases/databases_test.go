@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -147,7 +148,7 @@ func interleavings(steps int, play func(order []int)) {
 			if more > 0 {
 				next := left
 				next[who]--
-				extend(append(order[:len(order):len(order)], who), next)
+				extend(append(slices.Clip(order), who), next)
 			}
 		}
 	}

@@ -94,7 +94,7 @@ func (i *interpreter) script(name string, args []string) (*lua.LFunction, string
 	switch {
 	case f != nil:
 	case name != "EVAL":
-		return nil, "", errors.New("NOSCRIPT No matching script. Please use EVAL.")
+		return nil, "", errors.New("NOSCRIPT No matching script")
 	default:
 		program, err := compiled(sha, args[0])
 		if err != nil {
