@@ -29,12 +29,11 @@ import (
 // The examples of docs/recipes.md are here, except those that example_test.go has.
 
 // scheduler stands in for one of a library, which puts tasks into a queue by a schedule.
-type scheduler struct{}
+type scheduler struct{ started func() }
 
-func newScheduler() *scheduler { return &scheduler{} }
-
-func (*scheduler) Start() error {
+func (s *scheduler) Start() error {
 	fmt.Println("tasks are scheduled here")
+	s.started()
 	return nil
 }
 
@@ -47,13 +46,13 @@ func ExampleLead() {
 	locker := made(redlatch.NewSetNXPX(client))
 	ctx, cancel := context.WithCancel(context.Background()) // in a program, ctx ends at shutdown
 	defer cancel()
+	newScheduler := func() *scheduler { return &scheduler{started: cancel} } // so the example ends
 
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
 		s := newScheduler() // for each term, since many cannot be started again
 		if err := s.Start(); err != nil {
 			return err // Hooks.Trouble reports it, and Lead waits for the lock again
 		}
-		cancel()     // so that the example ends
 		<-ctx.Done() // the lock is lost, or the process stops
 		s.Shutdown() // before return, which releases the lock
 		return nil
