@@ -76,7 +76,7 @@ func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
 	}
 	for {
 		lock, err := e.wait(ctx, r)
-		if !opensFirst(err) || ctx.Err() != nil {
+		if err == nil || !opensFirst(err) || ctx.Err() != nil {
 			return lock, err
 		}
 		if hook, trouble := e.troubleOf(&r.request, r.attempts, err); hook != nil {

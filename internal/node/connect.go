@@ -60,13 +60,17 @@ func (e *slowConnectionError) Error() string {
 	return fmt.Sprintf("no connection within %v%s", e.within, e.hint)
 }
 
-// firstLocked reports whether the reason for the trouble of c, whose time has passed, may be that the first connection
-// takes long to open. The call after the first answer may also lack the time: it sends a script and learns the clock. A
-// server that hangs looks the same, so this ends when a dial that began with the first call may take
-// no longer.
+// firstLocked reports whether the reason for the trouble of c, whose time has passed, may be that the
+// first connection takes long to open. The call after the first answer may also lack the time: it sends
+// a script and learns the clock. A server that hangs looks the same, so this ends when a dial that began
+// with the first call may take no longer.
 func (n *Node) firstLocked(c *Call, trouble error, now clock.Mono) bool {
-	slow := trouble == nil || trouble == errTooLate || errors.As(trouble, new(*slowConnectionError)) //nolint:errorlint // as it is
-	return slow && (n.first == 0 || n.first > c.deadline.Add(-2*c.Timeout)) && now.Sub(n.began) < dialTimeout(n.client)
+	var slow *slowConnectionError
+	if errors.As(trouble, &slow) && slow.hint != "" {
+		return false
+	}
+	opens := trouble == nil || trouble == errTooLate || slow != nil //nolint:errorlint // as it is
+	return opens && (n.first == 0 || n.first > c.deadline.Add(-2*c.Timeout)) && now.Sub(n.began) < dialTimeout(n.client)
 }
 
 // dialTimeout returns how long c lets a dial take. The default is that of go-redis.

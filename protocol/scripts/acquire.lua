@@ -21,13 +21,6 @@
 
 local latest, own, looks = ARGV[3], ARGV[4], true
 local time = redis.call('TIME')
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 local holder = (own or late) and redis.call('GET', KEYS[1]) -- if somebody waits, the lock is most likely held
 if late and holder ~= ARGV[1] then return late end
@@ -40,19 +33,6 @@ local entry, added = free and redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], 0 -- 
 if own and (entry and entry ~= own or not free and holder ~= ARGV[1]) then
   do
     local entry, waited, again, try = own, ARGV[5], ARGV[6] == 'again', redis.call
--- Puts an entry into the queue, unless it has a place there. A script includes this text where it queues.
---
--- Reads     KEYS[3], the queue
---           entry and time, the reply to TIME
---           waited, how long the line has waited, in µs
---           again, set if the entry should already be in the queue
---           try, which is redis.call, or redis.pcall to ignore errors
--- Declares  fresh, 1 if the entry is new, else 0
---           front, whether it is the first, or nil if only a look at the queue can say that
---
--- The last two entries say whether the new one is alone, or behind all others as it should be. Scores are read only if it is not:
--- to write a large number is dear.
-
 local queueMemory, fresh, front = '60000', 0, nil -- TTL of the queue, ms: waiters look every few seconds
 if again and try('ZSCORE', KEYS[3], entry) then
   redis.call('PEXPIRE', KEYS[3], queueMemory)
@@ -79,20 +59,6 @@ end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
 end
 if entry == '!' then
--- Takes entries of silent lines out of the queue. A script includes this text where it looks, and finds the lock, or a permit, free
--- and a mark. For a semaphore, a look leaves the mark only if nobody held a permit.
---
--- Reads     KEYS[3], the queue, whose first member is the mark
---           time, the reply to TIME
---           own, the entry of the line that looks; nil: none
--- Changes   entry, to the first in the queue
---
--- A look that finds the lock free hands it to the first entry, and leaves a mark: '!', scored by the time in µs less 9 * 10^15,
--- so before all entries. A line that looks while the mark is there adds half a µs to the score of its entry. The next release
--- takes the mark out. If the next that finds the lock free is a look, the owner has not released the lock: it has lost it, or
--- never knew of it. Then lines are silent that have not looked since the mark. If one of them is alive, it queues again with its
--- next look, in its old place.
-
 local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
 local since = all[2] + 9e15
 local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
@@ -105,47 +71,12 @@ end
 redis.call('ZREM', KEYS[3], all[1])
 entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
 end
--- Hands the lock to the first entry in the queue whose process listens, for the claim in it, and sends a message.
--- Entries before it leave the queue, at most 64. A script includes this text where the lock is free, or about to be.
---
--- Reads     KEYS, as in acquire.lua
---           time, the reply to TIME; nil if it is not known yet, and then set
---           entry, the first in the queue; nil or false: nothing is handed over
---           own, the entry before which it stops; nil: none
---           looks, set if this is no release: it leaves a mark, see roll_call.lua
--- Changes   entry, to the one where it has stopped
---           holder, to the token that has the lock
--- Declares  handed, set if entry has the lock, and has left the queue
---           minted, the tick of its fence
---           skipped, how many entries have left before it
---           silent, set if PUBLISH is refused. An entry without a dash has no lock then, although the key holds its
---           token: nobody would look soon
---
--- If the fence register fails, nobody gets the lock. The next acquire reports that.
-
 local handed, minted, silent, skipped = nil, nil, nil, 0
 while entry and entry ~= own and skipped < 64 do
--- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
---
--- Reads     entry
--- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
---           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
---           true.
-
 local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
   if listens then
     if not time then redis.pcall('ZREM', KEYS[3], '~') end -- behind a write, a full Redis accepts the others
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
-
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
@@ -169,14 +100,6 @@ else
 end
     if failed then break end
     redis.call('SET', KEYS[1], token, 'PX', claim)
--- Announces a grant to the process of an entry. A script includes this text behind the grant.
---
--- Reads     KEYS[1], the lock
---           entry, channel, time and tick
--- Declares  untold, set if PUBLISH is refused
---
--- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
-
 local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
   .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'
     handed, minted, silent = dash ~= '' or not untold, tick, untold
@@ -213,16 +136,6 @@ if new and (own or silent) then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2
 if not new then -- A resend never shortens the lease, and always writes.
   redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
 end
-
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
 
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks

@@ -9,13 +9,6 @@
 
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] then
--- Finds out whether this server can write. A replica that was a primary still answers reads, from stale data. A script
--- includes this text before it answers that a token does not hold its lock.
---
--- Declares  readonly, the error READONLY of a replica, else false
---
--- The write changes nothing: no member is a bare tilde.
-
 local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
   return readonly or holder and -1 or 0
@@ -23,16 +16,6 @@ end
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
 if not KEYS[2] then return 1 end
 local time
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
-
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 

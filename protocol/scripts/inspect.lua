@@ -9,13 +9,6 @@ local waiters, count = {}, 0
 if KEYS[2] then
   local time = redis.call('TIME')
   local now = time[1] * 1000000 + time[2]
--- Reads the queue to inspect it. A script includes this text.
---
--- Reads     KEYS[2], the queue
---           now, the reply to TIME in µs
--- Sets      waiters, the first 100 entries, each followed by how long it has waited, in µs
---           count, the length of the queue
-
 waiters, count = redis.call('ZRANGE', KEYS[2], 0, 99, 'WITHSCORES'), redis.call('ZCARD', KEYS[2])
 if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see roll_call.lua and semaphore.lua
   table.remove(waiters, 1)

@@ -9,15 +9,6 @@
 -- Granted: 1 if the key was free, 2 if its time had passed, or the token already held it.
 -- Held by another: {what is left of the holder's time in ms}.
 
--- Reads a lock of LegacySetNX. Each of its scripts begins with this text.
---
--- KEYS[1] the lock: Unix seconds, no TTL
--- KEYS[2] its owner: a token
--- KEYS[3] its stamp: the time that the owner wrote last
--- ARGV[1] token; absent to inspect
---
--- All keys are read before any write, so that one of another type stops the script before it changes anything.
-
 local time, value = redis.call('TIME'), redis.call('GET', KEYS[1])
 local owner, stamp = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 local now = tonumber(time[1])
@@ -37,13 +28,6 @@ local function own(ends)
   redis.call('SET', KEYS[3], stamp, 'PX', life)
 end
 local latest = ARGV[3]
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 if late then return late end
 local ends = now + ARGV[2] + 1

@@ -1,15 +1,6 @@
 -- Returns who holds a lock, without changing anything, as inspect.lua does: {the token, '' if it is unknown, or false if the lock is
 -- free; {}; what is left of its time in ms; 0}.
 
--- Reads a lock of LegacySetNX. Each of its scripts begins with this text.
---
--- KEYS[1] the lock: Unix seconds, no TTL
--- KEYS[2] its owner: a token
--- KEYS[3] its stamp: the time that the owner wrote last
--- ARGV[1] token; absent to inspect
---
--- All keys are read before any write, so that one of another type stops the script before it changes anything.
-
 local time, value = redis.call('TIME'), redis.call('GET', KEYS[1])
 local owner, stamp = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 local now = tonumber(time[1])

@@ -5,15 +5,6 @@
 -- Returns 1 if the keys were deleted, 0 if the token owns nothing, and -1 if the token owned the lock, but its time has passed or
 -- its key is gone or holds another time.
 
--- Reads a lock of LegacySetNX. Each of its scripts begins with this text.
---
--- KEYS[1] the lock: Unix seconds, no TTL
--- KEYS[2] its owner: a token
--- KEYS[3] its stamp: the time that the owner wrote last
--- ARGV[1] token; absent to inspect
---
--- All keys are read before any write, so that one of another type stops the script before it changes anything.
-
 local time, value = redis.call('TIME'), redis.call('GET', KEYS[1])
 local owner, stamp = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 local now = tonumber(time[1])
@@ -34,13 +25,6 @@ local function own(ends)
 end
 -- 4. After its time has passed, the key may be another owner's.
 if not ours then
--- Finds out whether this server can write. A replica that was a primary still answers reads, from stale data. A script
--- includes this text before it answers that a token does not hold its lock.
---
--- Declares  readonly, the error READONLY of a replica, else false
---
--- The write changes nothing: no member is a bare tilde.
-
 local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
   return readonly or owner == ARGV[1] and -1 or 0

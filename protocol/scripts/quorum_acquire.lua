@@ -14,23 +14,9 @@
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}.
 
 local time, latest, holder = redis.call('TIME'), ARGV[3], redis.call('GET', KEYS[1])
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 if late and holder ~= ARGV[1] then return late end
 if holder and holder ~= ARGV[1] then
--- Finds out whether this server can write. A replica that was a primary still answers reads, from stale data. A script
--- includes this text before it answers that a token does not hold its lock.
---
--- Declares  readonly, the error READONLY of a replica, else false
---
--- The write changes nothing: no member is a bare tilde.
-
 local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
   if readonly then return readonly end
@@ -39,24 +25,12 @@ local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') a
   redis.pcall('SET', KEYS[3], mark, 'PX', 500) -- for 500 ms: waiters poll more often
   return {redis.call('PTTL', KEYS[1]), holder}
 end
--- Reads the fence counter of one node of a quorum, KEYS[2]. A script includes this text before any write, so that other data stop
--- it before it changes anything.
---
--- Declares  counter. Lua rounds integers above 2^53, so counter × 64 stays below.
-
 local counter = redis.pcall('GET', KEYS[2])
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then return counter end
 counter = type(counter) ~= 'table' and tonumber(counter or '0')
 if not (counter and counter < 2^47 - 1) then
   return redis.error_reply('ERR the fence counter holds something else')
 end
--- Raises the fence counter of one node of a quorum. It is kept for an hour after its last use.
---
--- Reads     counter and time, the reply to TIME
--- Declares  fence, the vote of this node
---
--- The counter is at least the clock, so fences grow even if it was lost. In whole seconds, nodes with similar clocks agree.
-
 local fence = math.max(counter + 1, (time[1] - 1767225600) * 250000)
 redis.call('SET', KEYS[2], string.format('%.0f', fence), 'PX', 3600000)
 -- A resend never shortens the lease.

@@ -12,39 +12,14 @@
 
 local holder, keep = redis.call('GET', KEYS[1]), ARGV[4]
 if holder ~= ARGV[1] then
--- Finds out whether this server can write. A replica that was a primary still answers reads, from stale data. A script
--- includes this text before it answers that a token does not hold its lock.
---
--- Declares  readonly, the error READONLY of a replica, else false
---
--- The write changes nothing: no member is a bare tilde.
-
 local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
   return readonly or keep and holder == '~' .. ARGV[1] and 1 or 0 -- 1: this is a resend
 end
 if keep then
   local time, latest = redis.call('TIME'), ARGV[3]
--- Ends the time for which a release keeps others out when its first send would have ended it at the latest. A script includes
--- this text before any write.
---
--- Reads     time, the reply to TIME
---           latest, until when the first send could come, in µs of that clock, with a minus sign if the sender has just learned
---           the time from that clock
--- Changes   keep, that time in ms; nil if it has passed, so that the lock is handed on
---
--- Without the sign the script answers that it came too late: the clock may have been set since, or be another one. Its sender
--- learns the time from that.
-
 local known = string.sub(latest, 1, 1) == '-'
 if known then latest = string.sub(latest, 2) end
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 if late then
   if not known then return late end

@@ -28,39 +28,14 @@ if holder ~= ARGV[1] then
     local two = redis.pcall('ZRANGE', KEYS[3], '0', '1')
     if two[1] == '!' and not two[2] then redis.pcall('ZREM', KEYS[3], '!') end -- nobody waits: see roll_call.lua
   end
--- Finds out whether this server can write. A replica that was a primary still answers reads, from stale data. A script
--- includes this text before it answers that a token does not hold its lock.
---
--- Declares  readonly, the error READONLY of a replica, else false
---
--- The write changes nothing: no member is a bare tilde.
-
 local wrote = redis.pcall('ZREM', KEYS[1], '~')
 local readonly = type(wrote) == 'table' and string.find(wrote.err, 'READONLY') and wrote
   return readonly or keep and holder == '~' .. ARGV[1] and 3 or 0
 end
 if keep then
   local time, latest = redis.call('TIME'), ARGV[5]
--- Ends the time for which a release keeps others out when its first send would have ended it at the latest. A script includes
--- this text before any write.
---
--- Reads     time, the reply to TIME
---           latest, until when the first send could come, in µs of that clock, with a minus sign if the sender has just learned
---           the time from that clock
--- Changes   keep, that time in ms; nil if it has passed, so that the lock is handed on
---
--- Without the sign the script answers that it came too late: the clock may have been set since, or be another one. Its sender
--- learns the time from that.
-
 local known = string.sub(latest, 1, 1) == '-'
 if known then latest = string.sub(latest, 2) end
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 if late then
   if not known then return late end
@@ -81,30 +56,10 @@ if nextEntry then
   redis.pcall('ZREM', KEYS[3], '~') -- changes nothing, but behind a write a full Redis accepts the others
   time = redis.call('TIME')
   local latest, entry, waited, again, try = ARGV[5], nextEntry, ARGV[4], false, redis.pcall
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
   if late then
     nextEntry = nil
   else
--- Puts an entry into the queue, unless it has a place there. A script includes this text where it queues.
---
--- Reads     KEYS[3], the queue
---           entry and time, the reply to TIME
---           waited, how long the line has waited, in µs
---           again, set if the entry should already be in the queue
---           try, which is redis.call, or redis.pcall to ignore errors
--- Declares  fresh, 1 if the entry is new, else 0
---           front, whether it is the first, or nil if only a look at the queue can say that
---
--- The last two entries say whether the new one is alone, or behind all others as it should be. Scores are read only if it is not:
--- to write a large number is dear.
-
 local queueMemory, fresh, front = '60000', 0, nil -- TTL of the queue, ms: waiters look every few seconds
 if again and try('ZSCORE', KEYS[3], entry) then
   redis.call('PEXPIRE', KEYS[3], queueMemory)
@@ -130,47 +85,12 @@ end
 if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end
 
 local entry, own, looks = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil, nil
--- Hands the lock to the first entry in the queue whose process listens, for the claim in it, and sends a message.
--- Entries before it leave the queue, at most 64. A script includes this text where the lock is free, or about to be.
---
--- Reads     KEYS, as in acquire.lua
---           time, the reply to TIME; nil if it is not known yet, and then set
---           entry, the first in the queue; nil or false: nothing is handed over
---           own, the entry before which it stops; nil: none
---           looks, set if this is no release: it leaves a mark, see roll_call.lua
--- Changes   entry, to the one where it has stopped
---           holder, to the token that has the lock
--- Declares  handed, set if entry has the lock, and has left the queue
---           minted, the tick of its fence
---           skipped, how many entries have left before it
---           silent, set if PUBLISH is refused. An entry without a dash has no lock then, although the key holds its
---           token: nobody would look soon
---
--- If the fence register fails, nobody gets the lock. The next acquire reports that.
-
 local handed, minted, silent, skipped = nil, nil, nil, 0
 while entry and entry ~= own and skipped < 64 do
--- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
---
--- Reads     entry
--- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
---           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
---           true.
-
 local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
   if listens then
     if not time then redis.pcall('ZREM', KEYS[3], '~') end -- behind a write, a full Redis accepts the others
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
-
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
@@ -194,14 +114,6 @@ else
 end
     if failed then break end
     redis.call('SET', KEYS[1], token, 'PX', claim)
--- Announces a grant to the process of an entry. A script includes this text behind the grant.
---
--- Reads     KEYS[1], the lock
---           entry, channel, time and tick
--- Declares  untold, set if PUBLISH is refused
---
--- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
-
 local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
   .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'
     handed, minted, silent = dash ~= '' or not untold, tick, untold

@@ -5,14 +5,6 @@
 -- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
 -- empty, the token gets a permit beside that of ARGV[6], a reader, whoever waits. If that has no permit, the reply is 0.
 
--- The common part of the scripts of a semaphore and of a read-write lock, which is a semaphore with writers: tokens that begin with
--- '!'. Such a token holds the key alone. Each script begins with this text. Times are µs of the clock of Redis.
---
--- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases. A value that keeps others out after a
---         release, a tilde and the token, is scored by the end of that time, less zero. So these come first
--- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and scores as in acquire.lua. A colon and the limit of its callers follow the claim of an entry
-
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local zero = 9e15
@@ -131,16 +123,6 @@ end
 
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
-
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
@@ -190,13 +172,6 @@ local function handOn(mine, told, looks)
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
--- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
---
--- Reads     entry
--- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
---           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
---           true.
-
 local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
     local had = listens and leaseEnd(token)
@@ -206,14 +181,6 @@ local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel
       local tick, failed = mint()
       if failed then break end -- the next acquire reports it
       hold(token, tonumber(claim))
--- Announces a grant to the process of an entry. A script includes this text behind the grant.
---
--- Reads     KEYS[1], the lock
---           entry, channel, time and tick
--- Declares  untold, set if PUBLISH is refused
---
--- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
-
 local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
   .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'
       if untold then answer = dash == '' and -2 or -1 end
@@ -238,13 +205,6 @@ if entry == '' then prove() end
 local wrong = look()
 if wrong then return wrong end
 local had = leaseEnd(token)
--- Finds out whether this command came too late to create anything: its sender does not wait for it any more. A script
--- includes this text, and changes nothing if it would create something.
---
--- Reads     time, the reply to TIME
---           latest, in µs of that clock
--- Declares  late, the answer then, else false
-
 local late = time[1] * 1000000 + time[2] > tonumber(latest) and {'late', tonumber(time[1]), tonumber(time[2])}
 if late and not had then return late end
 local beside = entry == '' and not had
@@ -254,19 +214,6 @@ entry = entry ~= '' and entry
 -- enqueue returns 1 if the entry is new, else 0.
 local function enqueue()
   local waited, again, try = ARGV[6], ARGV[7] == 'again', redis.call
--- Puts an entry into the queue, unless it has a place there. A script includes this text where it queues.
---
--- Reads     KEYS[3], the queue
---           entry and time, the reply to TIME
---           waited, how long the line has waited, in µs
---           again, set if the entry should already be in the queue
---           try, which is redis.call, or redis.pcall to ignore errors
--- Declares  fresh, 1 if the entry is new, else 0
---           front, whether it is the first, or nil if only a look at the queue can say that
---
--- The last two entries say whether the new one is alone, or behind all others as it should be. Scores are read only if it is not:
--- to write a large number is dear.
-
 local queueMemory, fresh, front = '60000', 0, nil -- TTL of the queue, ms: waiters look every few seconds
 if again and try('ZSCORE', KEYS[3], entry) then
   redis.call('PEXPIRE', KEYS[3], queueMemory)
@@ -296,20 +243,6 @@ if not had and not beside and fits(token, limit) and first() then
   local nobody = held == 0
   if mark == '!' then
     local own, entry = entry, nil
--- Takes entries of silent lines out of the queue. A script includes this text where it looks, and finds the lock, or a permit, free
--- and a mark. For a semaphore, a look leaves the mark only if nobody held a permit.
---
--- Reads     KEYS[3], the queue, whose first member is the mark
---           time, the reply to TIME
---           own, the entry of the line that looks; nil: none
--- Changes   entry, to the first in the queue
---
--- A look that finds the lock free hands it to the first entry, and leaves a mark: '!', scored by the time in µs less 9 * 10^15,
--- so before all entries. A line that looks while the mark is there adds half a µs to the score of its entry. The next release
--- takes the mark out. If the next that finds the lock free is a look, the owner has not released the lock: it has lost it, or
--- never knew of it. Then lines are silent that have not looked since the mark. If one of them is alive, it queues again with its
--- next look, in its old place.
-
 local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
 local since = all[2] + 9e15
 local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease

@@ -2,14 +2,6 @@
 --
 -- KEYS and ARGV are those of extend.lua. It replies as that does, but never -1.
 
--- The common part of the scripts of a semaphore and of a read-write lock, which is a semaphore with writers: tokens that begin with
--- '!'. Such a token holds the key alone. Each script begins with this text. Times are µs of the clock of Redis.
---
--- KEYS[1] the permits: a sorted set of the holders' tokens, scored by the end of their leases. A value that keeps others out after a
---         release, a tilde and the token, is scored by the end of that time, less zero. So these come first
--- KEYS[2] the fence register, one for all locks
--- KEYS[3] the queue, with entries and scores as in acquire.lua. A colon and the limit of its callers follow the claim of an entry
-
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local zero = 9e15
@@ -128,16 +120,6 @@ end
 
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
--- Takes a tick from the register, which orders the grants of all locks. A script includes this text where it grants. The
--- fences of a grant are those from tick × 64 to tick × 64 + 63.
---
--- Reads     KEYS[2], the fence register
---           time, the reply to TIME; nil if it is not known yet, and then set
--- Declares  tick; nil if the register fails
---           failed, the error then, else nil
---
--- A tick is 4 µs, counted from 2026. The register never lags far behind the clock, so ticks grow even if it was lost.
-
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
 local slack = 2500 -- how far the register may lag behind the clock, ticks
 
@@ -187,13 +169,6 @@ local function handOn(mine, told, looks)
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
--- Reads an entry, and asks whether its process listens. A script includes this text before it grants.
---
--- Reads     entry
--- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
---           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
---           true.
-
 local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
     local had = listens and leaseEnd(token)
@@ -203,14 +178,6 @@ local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel
       local tick, failed = mint()
       if failed then break end -- the next acquire reports it
       hold(token, tonumber(claim))
--- Announces a grant to the process of an entry. A script includes this text behind the grant.
---
--- Reads     KEYS[1], the lock
---           entry, channel, time and tick
--- Declares  untold, set if PUBLISH is refused
---
--- The message: "<seconds of TIME> <µs of TIME> <tick> <length of the entry> <entry><key>".
-
 local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] .. ' ' .. string.format('%.0f', tick) .. ' '
   .. #entry .. ' ' .. entry .. KEYS[1])) == 'table'
       if untold then answer = dash == '' and -2 or -1 end

@@ -21,13 +21,6 @@ if not all[1] then
 end
 for i = 2, #all, 2 do all[i] = math.ceil((all[i] + less - now) / 1000) end
 local waiters, count
--- Reads the queue to inspect it. A script includes this text.
---
--- Reads     KEYS[2], the queue
---           now, the reply to TIME in µs
--- Sets      waiters, the first 100 entries, each followed by how long it has waited, in µs
---           count, the length of the queue
-
 waiters, count = redis.call('ZRANGE', KEYS[2], 0, 99, 'WITHSCORES'), redis.call('ZCARD', KEYS[2])
 if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see roll_call.lua and semaphore.lua
   table.remove(waiters, 1)
