@@ -24,12 +24,14 @@ type attempt struct {
 	line    *keyLine // nil: of a call
 	acquire params
 
+	minted uint64 // the number that a fresh token has from the Mint; 0: of an adopted one
+
 	nobodyWaits atomic.Bool // nobody waits for the grant any more
 
 	// Of a line.
-	number uint64          // of the token
 	waits  bool            // a release may hand the key to the token
 	stays  bool            // it was served or given up: the token is used until its release has an answer
+	number uint64          // of the token, for the Machine
 	asked  clock.Instant   // when the newest acquire was sent
 	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
 	place  *place          // nil: it has none
@@ -50,9 +52,8 @@ type place struct {
 type release struct {
 	params
 	of   *attempt
-	loan loan
-	ctx  context.Context //nolint:containedctx // for its values: the loan, if the release has one of its own
-	asks *attempt        // of the line, whose acquire the release carries; nil: none
+	loan loan     // of the ctx of the call, for its values
+	asks *attempt // of the line, whose acquire the release carries; nil: none
 	answer
 }
 
@@ -74,8 +75,16 @@ type grant struct {
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
-// newAttempt returns an attempt of a call, or of a line.
-func (e *engine) newAttempt(r *request, w *keyLine, token string) *attempt {
+// newAttempt returns an attempt with a fresh token, of a call or of a line.
+func (e *engine) newAttempt(r *request, w *keyLine) *attempt {
+	token, minted := e.newToken(r.cfg)
+	a := e.attemptWith(r, w, token)
+	a.minted = minted
+	return a
+}
+
+// attemptWith returns an attempt with a token.
+func (e *engine) attemptWith(r *request, w *keyLine, token string) *attempt {
 	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
 	a.acquire = params{
 		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, cfg: r.cfg,
@@ -320,7 +329,7 @@ func (a *attempt) undo(ctx context.Context, err error) {
 func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Duration) *release {
 	p := params{identity: &a.id, timeout: a.acquire.timeout, keep: keep, began: now}
 	b := &release{params: p, of: a, answer: answer{came: make(chan struct{})}}
-	b.ctx = b.loan.lend(ctx)
+	b.loan.lend(ctx)
 	return b
 }
 
@@ -328,7 +337,7 @@ func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Durat
 func (a *attempt) withdraw() {
 	b := a.releasing(a.ctx, clock.MonoNow(), 0)
 	b.entry = a.acquire.entry
-	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
+	a.engine.strategy.do(b.loan.lent(), toRelease, &b.params, b)
 }
 
 // giveBack gives back a token that was granted, or that may have been granted to a call.
@@ -339,5 +348,5 @@ func (a *attempt) giveBack(b *release) {
 	if b.asks != nil {
 		b.next, b.waited = b.asks.acquire.entry, b.asks.acquire.waited
 	}
-	a.engine.strategy.do(b.ctx, toRelease, &b.params, b)
+	a.engine.strategy.do(b.loan.lent(), toRelease, &b.params, b)
 }

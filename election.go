@@ -69,7 +69,8 @@ func checkElection(l Locker, key string, opts []Option) error {
 	if err := checkCall(l, false); err != nil {
 		return err
 	}
-	cfg, err := config{}.with(opts)
+	var cfg config
+	err := cfg.apply(opts)
 	switch {
 	case err != nil:
 		return err

@@ -63,7 +63,7 @@ type live struct {
 func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	defaults := defaults()
 	defaults.limit = h.limit
-	cfg, err := configured(s, defaults, opts)
+	cfg, err := configured(s, &defaults, opts)
 	if err == nil && cfg.limited {
 		err = invalid("WithLimit(%d): an option of a call, not of its Locker", cfg.limit)
 	}
@@ -83,16 +83,18 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 }
 
 // configured returns a config changed by opts, if s supports that.
-func configured(s strategy, cfg config, opts []Option) (*config, error) {
-	cfg, err := cfg.with(opts)
+func configured(s strategy, base *config, opts []Option) (*config, error) {
+	cfg := new(config)
+	*cfg = *base
+	err := cfg.apply(opts)
 	if err == nil {
-		err = s.adapt(&cfg)
+		err = s.adapt(cfg)
 	}
 	if err == nil {
 		err = cfg.checkGrace()
 	}
 	cfg.derive()
-	return &cfg, err
+	return cfg, err
 }
 
 // request is a call of a Locker.
@@ -113,7 +115,7 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 	case key == "":
 		return invalid("key is empty")
 	case len(opts) > 0:
-		r.cfg, err = configured(e.strategy, *e.cfg, opts)
+		r.cfg, err = configured(e.strategy, e.cfg, opts)
 	}
 	if err == nil {
 		r.names.lock, err = e.strategy.keyOf(r.cfg.prefix, key)
@@ -124,8 +126,8 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 	return err
 }
 
-// newToken returns a fresh token. A writer's token has a mark.
-func (e *engine) newToken(cfg *config) string {
+// newToken returns a fresh token and its number. A writer's token has a mark.
+func (e *engine) newToken(cfg *config) (token string, number uint64) {
 	manner := wire.Queueing
 	switch {
 	case e.inbox != nil && e.inbox.Mute():
@@ -133,11 +135,11 @@ func (e *engine) newToken(cfg *config) string {
 	case cfg.noQueue:
 		manner = wire.Polling
 	}
-	token := e.mint.Token(cfg.owner, manner, len(cfg.prefix))
+	token, number = e.mint.Token(cfg.owner, manner, len(cfg.prefix))
 	if e.writes {
-		return wire.WriterMark + token
+		token = wire.WriterMark + token
 	}
-	return token
+	return token, number
 }
 
 // identity returns the identity of an operation on the key of r.
@@ -223,7 +225,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil, e.newToken(r.cfg)).make(ctx)
+		lock, split, err := e.newAttempt(r, nil).make(ctx)
 		if !split {
 			return lock, err
 		}
@@ -244,7 +246,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
 	}
-	a := e.newAttempt(r, nil, token)
+	a := e.attemptWith(r, nil, token)
 	a.lease.core.Reveal()
 	e.spares(token)
 	start := clock.Now()

@@ -17,14 +17,14 @@ import (
 // lease is lost. Tokens that somebody may still rely on are no ghosts. Those are the ones that others may
 // have, and the lost ones, whose holder may have the grace to stop.
 
-// tokens has what a Locker knows of its tokens. lines.mu guards it. Its size does not grow with what was
-// forgotten.
+// tokens has what a Locker knows of its tokens, by the numbers that they have from its Mint. lines.mu
+// guards it. Its size does not grow with what was forgotten.
 type tokens struct {
-	used map[string]*attempt
+	used map[uint64]*attempt
 
-	spared [256]uint64 // stamps of the newest tokens that somebody may rely on
+	spared [256]uint64 // the newest tokens that somebody may rely on
 	spares int         // how many there were
-	below  uint64      // tokens up to this stamp are spared, too: the array has no room for them
+	below  uint64      // tokens up to this number are spared, too: the array has no room for them
 
 	ended [64]ended // the newest tokens that were released
 	ends  int       // how many there were
@@ -32,30 +32,38 @@ type tokens struct {
 
 // An ended token was released at a time, or before.
 type ended struct {
-	token  string
+	number uint64
 	tick   uint64      // of its grant; 0: it had none
 	handed clock.Redis // when it was handed the key; 0: unknown
 	at     clock.Mono
 }
 
-// spare notes a token by its stamp.
-func (t *tokens) spare(stamp uint64) {
+// of returns the attempt that uses a token, which anybody may have made.
+func (t *tokens) of(token string) *attempt {
+	if a := t.used[wire.NumberOf(token)]; a != nil && a.id.token == token {
+		return a
+	}
+	return nil
+}
+
+// spare notes that somebody may rely on a token.
+func (t *tokens) spare(number uint64) {
 	place := &t.spared[t.spares%len(t.spared)]
 	t.below = max(t.below, *place)
-	*place = stamp
+	*place = number
 	t.spares++
 }
 
-// spares reports whether somebody may rely on a token with a stamp.
-func (t *tokens) sparesStamp(stamp uint64) bool {
-	return stamp <= t.below || slices.Contains(t.spared[:], stamp)
+// isSpared reports whether somebody may rely on a token.
+func (t *tokens) isSpared(number uint64) bool {
+	return number <= t.below || slices.Contains(t.spared[:], number)
 }
 
 // forget notes that the token of an attempt is not used any more.
 func (t *tokens) forget(a *attempt, now clock.Mono) {
-	if token := a.id.token; t.used[token] == a {
-		delete(t.used, token)
-		t.ended[t.ends%len(t.ended)] = ended{token, a.grant.tick, a.grant.handed, now}
+	if t.used[a.minted] == a {
+		delete(t.used, a.minted)
+		t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
 		t.ends++
 	}
 }
@@ -68,11 +76,11 @@ type sighting struct {
 
 // old reports whether a sighting of a token may be older than the end of the token. It does not know all tokens of a
 // busy Locker: their second release does nothing.
-func (t *tokens) old(token string, s sighting) bool {
+func (t *tokens) old(number uint64, s sighting) bool {
 	return slices.ContainsFunc(t.ended[:], func(e ended) bool {
 		m := s.message
 		switch {
-		case e.token != token:
+		case e.number != number:
 			return false
 		case m == nil:
 			return s.asked <= e.at
@@ -85,7 +93,7 @@ func (t *tokens) old(token string, s sighting) bool {
 func (e *engine) uses(a *attempt) {
 	if e.inbox != nil {
 		e.lines.mu.Lock()
-		e.lines.tokens.used[a.id.token] = a
+		e.lines.tokens.used[a.minted] = a
 		e.lines.mu.Unlock()
 	}
 }
@@ -105,9 +113,9 @@ func (e *engine) spares(token string) {
 	if e.inbox == nil {
 		return
 	}
-	if stamp, _, made := e.mint.Made(token); made {
+	if number, _, made := e.mint.Made(token); made {
 		e.lines.mu.Lock()
-		e.lines.tokens.spare(stamp)
+		e.lines.tokens.spare(number)
 		e.lines.mu.Unlock()
 	}
 }
@@ -132,8 +140,8 @@ func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
 		if side == nil {
 			continue
 		}
-		if stamp, _, made := side.mint.Made(holder); made {
-			side.releaseGhost(n, holder, stamp, sighting{asked: asked})
+		if number, _, made := side.mint.Made(holder); made {
+			side.releaseGhost(n, holder, number, sighting{asked: asked})
 		}
 	}
 }
@@ -141,24 +149,24 @@ func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
 // handed releases the token of a message, if that is a ghost. The token says which part of the key is the prefix, and
 // so where the fences are.
 func (e *engine) handed(h wire.HandOver) {
-	stamp, prefix, made := e.mint.Made(h.Token)
+	number, prefix, made := e.mint.Made(h.Token)
 	if !made || prefix == wire.LongestPrefix || prefix > len(h.Key) {
 		return
 	}
 	n := &names{key: h.Key[prefix:], lock: h.Key, at: e.strategy.wordsOf(h.Key[:prefix], h.Key)}
-	e.releaseGhost(n, h.Token, stamp, sighting{message: &h})
+	e.releaseGhost(n, h.Token, number, sighting{message: &h})
 }
 
 // releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. While the
 // release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
-func (e *engine) releaseGhost(n *names, token string, stamp uint64, seen sighting) {
-	ghost := &attempt{engine: e, id: identity{names: n, token: token}}
+func (e *engine) releaseGhost(n *names, token string, number uint64, seen sighting) {
+	ghost := &attempt{engine: e, id: identity{names: n, token: token}, minted: number}
 	ghost.acquire.timeout = e.cfg.timeout()
 	t := &e.lines.tokens
 	e.lines.mu.Lock()
-	known := t.used[token] != nil || t.sparesStamp(stamp) || t.old(token, seen)
+	known := t.used[number] != nil || t.isSpared(number) || t.old(number, seen)
 	if !known {
-		t.used[token] = ghost
+		t.used[number] = ghost
 	}
 	e.lines.mu.Unlock()
 	if !known {

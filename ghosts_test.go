@@ -1,7 +1,6 @@
 package redlatch
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,23 +14,22 @@ import (
 func TestSparedTokensAreNeverForgotten(t *testing.T) {
 	t.Parallel()
 	mint := wire.NewMint()
-	known := tokens{used: make(map[string]*attempt)}
-	stamp := func() uint64 {
-		s, _, made := mint.Made(mint.Token("", wire.Queueing, 0))
-		require.True(t, made)
-		return s
+	known := tokens{used: make(map[uint64]*attempt)}
+	number := func() uint64 {
+		_, number := mint.Token("", wire.Queueing, 0)
+		return number
 	}
 	var spared []uint64
 	for i := range 1000 {
-		before, s := stamp(), stamp()
+		before, s := number(), number()
 		known.spare(s)
 		spared = append(spared, s)
 		for _, old := range spared {
-			require.True(t, known.sparesStamp(old))
+			require.True(t, known.isSpared(old))
 		}
-		require.False(t, known.sparesStamp(stamp()))
+		require.False(t, known.isSpared(number()))
 		if i < len(known.spared)-1 {
-			require.False(t, known.sparesStamp(before), "there is room for all that were spared")
+			require.False(t, known.isSpared(before), "there is room for all that were spared")
 		}
 	}
 }
@@ -40,24 +38,36 @@ func TestSparedTokensAreNeverForgotten(t *testing.T) {
 // was granted.
 func TestOldSightingsAreNoGhosts(t *testing.T) {
 	t.Parallel()
-	known := tokens{used: make(map[string]*attempt)}
+	known := tokens{used: make(map[uint64]*attempt)}
 	message := func(tick uint64, at clock.Redis) sighting {
 		return sighting{message: &wire.HandOver{Tick: tick, At: at}}
 	}
 	for i := range 200 {
 		tick, at := uint64(1000+i), clock.Redis(5000+i)
-		a := &attempt{id: identity{token: fmt.Sprint(i)}, grant: grant{tick: tick, handed: at}}
-		known.used[a.id.token] = a
-		known.forget(&attempt{id: a.id}, 50) // another attempt with the token
-		require.False(t, known.old(a.id.token, sighting{asked: 1}))
+		a := &attempt{minted: uint64(i + 1), grant: grant{tick: tick, handed: at}}
+		known.used[a.minted] = a
+		known.forget(&attempt{minted: a.minted}, 50) // another attempt with the token
+		require.False(t, known.old(a.minted, sighting{asked: 1}))
 		now := clock.Mono(100 + i)
 		known.forget(a, now)
 		require.Empty(t, known.used)
-		require.True(t, known.old(a.id.token, sighting{asked: now}))
-		require.False(t, known.old(a.id.token, sighting{asked: now + 1}))
-		require.True(t, known.old(a.id.token, message(tick, at)))
-		require.True(t, known.old(a.id.token, message(tick-1, at-1)))
-		require.False(t, known.old(a.id.token, message(tick+1, at)), "it was handed the key anew")
-		require.False(t, known.old(a.id.token, message(tick, at+1)), "it was handed the key anew, by a register that has lost ticks")
+		require.True(t, known.old(a.minted, sighting{asked: now}))
+		require.False(t, known.old(a.minted, sighting{asked: now + 1}))
+		require.True(t, known.old(a.minted, message(tick, at)))
+		require.True(t, known.old(a.minted, message(tick-1, at-1)))
+		require.False(t, known.old(a.minted, message(tick+1, at)), "it was handed the key anew")
+		require.False(t, known.old(a.minted, message(tick, at+1)), "it was handed the key anew, by a register that has lost ticks")
+	}
+}
+
+// TestTokenIsKnownByAllOfIt: others may make tokens with the number of another.
+func TestTokenIsKnownByAllOfIt(t *testing.T) {
+	t.Parallel()
+	token, number := wire.NewMint().Token("api-7", wire.Queueing, 0)
+	a := &attempt{id: identity{token: token}, minted: number}
+	known := tokens{used: map[uint64]*attempt{number: a}}
+	require.Same(t, a, known.of(token))
+	for _, other := range []string{"", "somebody", token[:len(token)-1] + "x", wire.WriterMark + token, token[len("api-7/"):]} {
+		require.Nil(t, known.of(other), other)
 	}
 }

@@ -172,7 +172,7 @@ func (h handle) release(ctx context.Context, after time.Duration) error {
 		return ended
 	}
 	l.fire(ctx, hook, Event{
-		Elapsed: replied.Since(s.since), Took: replied.Since(began), Fence: wire.Fence(l.tick, h.number), Err: err,
+		Elapsed: replied.Since(s.since), Took: replied.Since(began), Fence: h.fence(), Err: err,
 	})
 	return err
 }
@@ -214,7 +214,7 @@ func (h handle) dropMinHold() {
 }
 
 // fence returns the fence of the handle.
-func (h handle) fence() uint64 { return wire.Fence(h.lease.tick, h.number) }
+func (h handle) fence() uint64 { return h.lease.fence(h.number) }
 
 // ended returns a ctx without values that ends with the handle.
 func (h handle) ended() context.Context {

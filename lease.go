@@ -18,7 +18,6 @@ import (
 // Readers share a lease: each has a seat. The core decides, see internal/lease.
 type lease struct {
 	attempt *attempt
-	tick    uint64         // of the fences; 0: there are none
 	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
 
 	mu     sync.Mutex // guards the fields below
@@ -32,7 +31,7 @@ type lease struct {
 // serve begins the lease with the grant of its attempt, which is known at now, or passes it on. It
 // returns the handle for r.
 func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass int) *Lock {
-	s, g := &l.first, &l.attempt.grant
+	s, g := &l.first, &l.attempt.grant // which does not change any more
 	k := &Lock{handle: handle{lease: l, seat: s}}
 	if pass == 0 {
 		l.open()
@@ -43,13 +42,15 @@ func (l *lease) serve(ctx context.Context, r *request, now clock.Instant, pass i
 			s.take(k, r, now)
 			return
 		}
-		l.tick = g.tick
 		l.core.Begin(g.start, now, g.length, g.recheck)
 		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
 		s.take(k, r, g.start)
 	})
 	return k
 }
+
+// fence returns the fence of the handle with a number.
+func (l *lease) fence(number int) uint64 { return wire.Fence(l.attempt.grant.tick, number) }
 
 // weakenLocked keeps only weak pointers to the handles: the lease is not young any more.
 func (l *lease) weakenLocked() {
@@ -139,7 +140,7 @@ func (l *lease) fire(ctx context.Context, hook func(context.Context, Event), e E
 // reportLost calls Hooks.Lost of a seat whose lock was lost. An empty seat has no hooks.
 func (l *lease) reportLost(ctx context.Context, s seat, err error) {
 	if s.hooks != nil {
-		e := Event{Elapsed: clock.Now().Since(s.since), Fence: wire.Fence(l.tick, s.core.Number()), Err: err}
+		e := Event{Elapsed: clock.Now().Since(s.since), Fence: l.fence(s.core.Number()), Err: err}
 		l.fire(ctx, s.hooks.Lost, e)
 	}
 }
@@ -243,17 +244,19 @@ func (l *lease) renew() {
 type extension struct {
 	core.Extension
 	params
-	loan loan
-	by   caller // nobody: it is a renewal
+	restoring restoring
+	loan      loan   // of the ctx of the call
+	by        caller // nobody: it is a renewal
 }
 
 // sendExtension sends an extension, see core.Lease.Send, and waits for its outcome until ctx ends. Its
 // caller has added it to l.running while the lease was held.
 func (l *lease) sendExtension(ctx context.Context, by caller, ttl, keep time.Duration) error {
 	x := &extension{params: params{identity: &l.attempt.id}, by: by}
+	x.params.restoring = &x.restoring
 	l.mu.Lock()
 	x.Extension = l.core.Send(ttl, keep, clock.Now())
-	x.fence, x.restore = wire.Fence(l.tick, l.first.core.Number()), x.Restore
+	x.restoring = restoring{l.fence(l.first.core.Number()), x.Restore}
 	l.mu.Unlock()
 	x.ttl, x.timeout = x.TTL, x.Timeout
 	defer x.loan.over()
@@ -295,7 +298,7 @@ func (l *lease) extensionDone(x *extension, err error) error {
 		hook = s.hooks.RenewFailed
 	}
 	l.fire(x.by.context(), hook, Event{
-		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, again: x.Again, Fence: x.fence, Err: err,
+		Elapsed: now.Since(s.since), Took: now.Since(x.Start), Renewal: x.Renewal, again: x.Again, Fence: x.restoring.fence, Err: err,
 	})
 	return err
 }

@@ -20,7 +20,7 @@ type keyLine struct {
 	engine  *engine
 	request *request // of the first caller. All have its key, its place in Redis and its options
 
-	id     lineID      // in lines.shared; empty: callers with options of their own
+	lane   int         // its place in lines.shared; ownLane: it has none
 	newest *attempt    // that it has made; nil: none
 	holder string      // the token that the newest refusal has named
 	timer  *time.Timer // for the next look; nil: not used yet
@@ -49,8 +49,8 @@ type moment struct {
 }
 
 // newLine returns a line of the callers of e with the options of r.
-func newLine(e *engine, r *request, id lineID) *keyLine {
-	w := &keyLine{engine: e, request: r, id: id}
+func newLine(e *engine, r *request, lane int) *keyLine {
+	w := &keyLine{engine: e, request: r, lane: lane}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
 		Dash: e.inbox != nil && e.inbox.Spread, Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
@@ -160,10 +160,10 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 // asksLocked notes which attempt asks, by a number of its token.
 func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
 	if x.Asks = x.Of; x.NewToken {
-		w.newLocked(m, w.engine.newAttempt(w.request, w, w.engine.newToken(w.request.cfg)))
+		w.newLocked(m, w.engine.newAttempt(w.request, w))
 		x.Asks, w.newest.number = w.newest, number
 		if e := w.engine; e.inbox != nil {
-			e.lines.tokens.used[w.newest.id.token] = w.newest
+			e.lines.tokens.used[w.newest.minted] = w.newest
 		}
 		w.machine.Made(w.newest)
 	}
@@ -186,8 +186,8 @@ func (w *keyLine) forgetLocked(m *moment) {
 		w.timer.Stop()
 	}
 	w.newLocked(m, nil)
-	if l := &w.engine.lines; l.shared[w.id] == w {
-		delete(l.shared, w.id)
+	if w.lane != ownLane {
+		delete(w.engine.lines.shared, w.request.line(w.lane))
 	}
 }
 
@@ -250,7 +250,7 @@ func (e *engine) changed() {
 // deliver tells a line that its token was handed the key.
 func (e *engine) deliver(h wire.HandOver) {
 	m := e.enter(clock.Now())
-	a := e.lines.tokens.used[h.Token]
+	a := e.lines.tokens.of(h.Token)
 	if a == nil || !a.waits { // it was given up, or has the key
 		e.lines.mu.Unlock()
 		if a == nil {

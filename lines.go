@@ -26,10 +26,13 @@ type lineID struct {
 	limit, lane int
 }
 
+// ownLane is the lane of a line that is not shared: its callers have options of their own.
+const ownLane = -1
+
 func newLines() lines {
 	return lines{
 		shared: make(map[lineID]*keyLine), waiting: make(map[*keyLine]struct{}),
-		tokens: tokens{used: make(map[string]*attempt)},
+		tokens: tokens{used: make(map[uint64]*attempt)},
 	}
 }
 

@@ -16,15 +16,26 @@ type loan struct {
 
 // lend returns what stands for ctx.
 func (b *loan) lend(ctx context.Context) context.Context {
-	if ctx == context.Background() {
-		return ctx
+	if ctx != context.Background() {
+		b.ctx = ctx
 	}
-	b.ctx = ctx
+	return b.lent()
+}
+
+// lent returns what stands for the ctx that was lent. Only the goroutine that lends calls it, until it
+// takes ctx back: nobody else changes the loan.
+func (b *loan) lent() context.Context {
+	if b.ctx == nil {
+		return context.Background()
+	}
 	return b
 }
 
 // over takes ctx back. The call that has lent it is about to return.
 func (b *loan) over() {
+	if b.ctx == nil { // see lent
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ctx = nil

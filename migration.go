@@ -180,7 +180,8 @@ func (m *migration) Inspect(ctx context.Context, key string) (Status, error) {
 // check has both sides check a call before anything is sent.
 func (m *migration) check(ctx context.Context, key string, opts []Option) error {
 	const unset = "\x00"
-	cfg, err := config{settings: settings{prefix: unset}}.with(opts)
+	cfg := config{settings: settings{prefix: unset}}
+	err := cfg.apply(opts)
 	switch {
 	case err != nil:
 		return err

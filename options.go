@@ -71,23 +71,23 @@ func defaults() config {
 	}}
 }
 
-// with returns cfg changed by opts.
-func (cfg config) with(opts []Option) (config, error) {
+// apply changes cfg by opts.
+func (cfg *config) apply(opts []Option) error {
 	for i, opt := range opts {
 		if opt == nil {
-			return cfg, invalid("option %d is nil", i)
+			return invalid("option %d is nil", i)
 		}
-		if err := opt(&cfg); err != nil {
-			return cfg, err
+		if err := opt(cfg); err != nil {
+			return err
 		}
 	}
 	if cfg.maxHold > 0 && min(cfg.minHold, clock.Longest) > cfg.maxHold {
-		return cfg, invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
+		return invalid("WithMinHold(%v): longer than WithMaxHold(%v)", cfg.minHold, cfg.maxHold)
 	}
 	if cfg.lead {
 		cfg.hooks.markLead()
 	}
-	return cfg, nil
+	return nil
 }
 
 // derive computes what follows from the settings.

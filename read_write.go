@@ -124,7 +124,7 @@ func (l *lease) seat(ctx context.Context, r *request, now clock.Instant, joins b
 
 // adoptReader acquires a permit for r if token holds one. So no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
-	a := e.newAttempt(r, nil, e.newToken(r.cfg))
+	a := e.newAttempt(r, nil)
 	a.acquire.beside = token
 	lock, _, err := a.make(ctx)
 	r.attempts = 0 // as of any other adoption

@@ -120,13 +120,17 @@ type params struct {
 	next   string        // to release: the entry of the line of the releaser, to put into the queue
 	waited time.Duration // how long the line of entry, or of next, has waited
 
-	// To extend, with a quorum.
-	fence   uint64        // of the lock
-	restore time.Duration // a node that has lost the lock restores it for this time; 0: it does not
+	*restoring // to extend
 
 	// To release.
 	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
+}
+
+// A restoring says what a node of a quorum does that has lost the lock.
+type restoring struct {
+	fence   uint64        // of the lock
+	restore time.Duration // it restores the lock for this time; 0: it does not
 }
 
 // ttlWord returns the TTL in ms as a word of a command.

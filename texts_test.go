@@ -108,14 +108,14 @@ func TestTexts(t *testing.T) {
 		{"refused", unavailable(heldBy("k", reply{err: ErrNotAcquired}))},
 		{"refused by a caller of the Locker", unavailable(&HeldError{ours: true})},
 		{"refused by a caller of the Locker with a name", unavailable(&HeldError{Owner: "api-7", ours: true})},
-		{"refused by an owner", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: wire.NewMint().Token("api-7/pid 12", wire.Queueing, 0)}))},
+		{"refused by an owner", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: tokenOf("api-7/pid 12")}))},
 		{"refused by a quorum", unavailable(heldBy("k", reply{err: refused, left: time.Second}))},
 		{"a QuorumError of another package", foreign},
 		{"refused by a split quorum", unavailable(heldBy("k", reply{err: split, left: time.Second}))},
-		{"refused by a min hold", unavailable(heldBy("k", reply{err: ErrNotAcquired, left: 63004 * time.Millisecond, holder: "~" + wire.NewMint().Token("api-7", wire.Queueing, 0)}))},
-		{"refused by a min hold of unknown length", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: "~" + wire.NewMint().Token("api-7", wire.Queueing, 0)}))},
+		{"refused by a min hold", unavailable(heldBy("k", reply{err: ErrNotAcquired, left: 63004 * time.Millisecond, holder: "~" + tokenOf("api-7")}))},
+		{"refused by a min hold of unknown length", unavailable(heldBy("k", reply{err: ErrNotAcquired, holder: "~" + tokenOf("api-7")}))},
 		{"gave up, nothing was sent", unavailable(&gaveUp{context.Canceled, nil})},
-		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy("k", reply{err: ErrNotAcquired, holder: wire.NewMint().Token("api-7", wire.Queueing, 0)})})},
+		{"gave up, held", unavailable(&gaveUp{context.DeadlineExceeded, heldBy("k", reply{err: ErrNotAcquired, holder: tokenOf("api-7")})})},
 		{"gave up, no reply", unavailable(&gaveUp{context.DeadlineExceeded, errors.New("no reply")})},
 		{"gave up, trouble", unavailable(&gaveUp{context.DeadlineExceeded, &rediserr.NoReply{Within: time.Second}})},
 		{"no reply", unavailable(&rediserr.NoReply{Within: time.Second})},
@@ -294,3 +294,9 @@ lead, stopped: redlatch: lead "k": context canceled: shutdown
 lead, max wait: redlatch: lead "k": invalid argument: WithMaxWait(2562047h47m16.854775807s): a follower waits until ctx ends
 a line break: redlatch: lock "two\nlines": one two
 `
+
+// tokenOf returns a token of an owner.
+func tokenOf(owner string) string {
+	token, _ := wire.NewMint().Token(owner, wire.Queueing, 0)
+	return token
+}

@@ -139,7 +139,7 @@ func (e *engine) triesAlone(r *request) bool {
 	}
 	e.lines.mu.Lock()
 	defer e.lines.mu.Unlock()
-	_, used := e.lines.shortestLocked(r.line(), e.lanes(r.cfg))
+	_, used := e.lines.shortestLocked(r.line(0), e.lanes(r.cfg))
 	return (used == 0 || e.ownOptions(r)) && e.yielding.until(r.names.lock) == 0
 }
 
@@ -151,17 +151,17 @@ func (e *engine) ownOptions(r *request) bool {
 	return own != e.cfg.settings
 }
 
-// line returns the first of the lines in which r may stand.
-func (r *request) line() lineID { return lineID{lock: r.names.lock, limit: r.cfg.limit} }
+// line returns one of the lines in which r may stand.
+func (r *request) line(lane int) lineID { return lineID{r.names.lock, r.cfg.limit, lane} }
 
 // lineLocked returns the line that r joins. A call with options of its own is a line by itself.
 func (e *engine) lineLocked(r *request) *keyLine {
 	if e.ownOptions(r) {
-		return newLine(e, r, lineID{})
+		return newLine(e, r, ownLane)
 	}
-	id, _ := e.lines.shortestLocked(r.line(), e.lanes(r.cfg))
+	id, _ := e.lines.shortestLocked(r.line(0), e.lanes(r.cfg))
 	if e.lines.shared[id] == nil {
-		e.lines.shared[id] = newLine(e, r, id)
+		e.lines.shared[id] = newLine(e, r, id.lane)
 	}
 	return e.lines.shared[id]
 }

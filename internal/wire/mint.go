@@ -18,7 +18,8 @@ import (
 
 // A Mint makes the tokens of one Locker, and recognizes them. The UUID of a token has two halves:
 //
-//	stamp  the time in ms, 4 bits of the version, and the time in 1/4096 ms. It grows with every token
+//	stamp  the time in ms, 4 bits of the version, and the time in 1/4096 ms. Without the version it is
+//	       the number of the token, which is larger than all before
 //	proof  62 bits of the stamp encrypted with a secret of the Mint, one of which says whether its
 //	       Locker is mute if it does not queue. The length of the prefix of the key is added to the last
 //	       8 by exclusive or
@@ -48,25 +49,25 @@ const LongestPrefix = 255
 // blocks has room for what is encrypted, since a cipher keeps no array of its caller on the stack.
 var blocks = sync.Pool{New: func() any { return new(uuid.UUID) }}
 
-// Token returns a fresh token of a Locker, for a key whose prefix has a length. Written here, the token
-// is one allocation.
-func (m *Mint) Token(owner string, manner Manner, prefix int) string {
+// Token returns a fresh token of a Locker, for a key whose prefix has a length, and its number. Written
+// here, the token is one allocation.
+func (m *Mint) Token(owner string, manner Manner, prefix int) (token string, number uint64) {
 	now := uint64(time.Now().UnixNano())
-	number := m.next(now/1e6<<12 | now%1e6<<12/1e6)
+	number = m.next(now/1e6<<12 | now%1e6<<12/1e6)
 	id := m.seal(number>>12<<16 | manner.version()<<12 | number&0xfff)
 	if manner == Mute {
 		id[8] |= mute
 	}
 	id[15] ^= byte(min(prefix, LongestPrefix))
-	token := make([]byte, 0, longestOwner+1+idLength)
+	text := make([]byte, 0, longestOwner+1+idLength)
 	if owner != "" {
-		token = append(append(token, owner...), '/')
+		text = append(append(text, owner...), '/')
 	}
-	token = hex.AppendEncode(token, id[:4])
+	text = hex.AppendEncode(text, id[:4])
 	for i := 4; i < 10; i += 2 {
-		token = hex.AppendEncode(append(token, '-'), id[i:i+2])
+		text = hex.AppendEncode(append(text, '-'), id[i:i+2])
 	}
-	return string(hex.AppendEncode(append(token, '-'), id[10:]))
+	return string(hex.AppendEncode(append(text, '-'), id[10:])), number
 }
 
 // next returns a number that is larger than all before, and at least now.
@@ -96,19 +97,31 @@ func (m *Mint) seal(stamp uint64) uuid.UUID {
 	return *id
 }
 
-// Made reports whether this Mint has made a token. Then stamp is its number, which grows with every
-// token, and prefix the length of the prefix of its key, at most [LongestPrefix].
-func (m *Mint) Made(token string) (stamp uint64, prefix int, made bool) {
+// NumberOf returns the number of a token, whoever has made it, or 0.
+func NumberOf(token string) uint64 {
+	id, version := idOf(token)
+	if version == 0 {
+		return 0
+	}
+	return numberOf(binary.BigEndian.Uint64(id[:]))
+}
+
+// numberOf returns the number in a stamp.
+func numberOf(stamp uint64) uint64 { return stamp>>16<<12 | stamp&0xfff }
+
+// Made reports whether this Mint has made a token. Then number is the one that [Mint.Token] has returned, and
+// prefix the length of the prefix of its key, at most [LongestPrefix].
+func (m *Mint) Made(token string) (number uint64, prefix int, made bool) {
 	id, version := idOf(token)
 	if IsKeeper(token) || version != versionQueues && version != versionPolls {
 		return 0, 0, false
 	}
-	stamp = binary.BigEndian.Uint64(id[:])
+	stamp := binary.BigEndian.Uint64(id[:])
 	sealed := m.seal(stamp)
 	prefix = int(id[15] ^ sealed[15])
 	sealed[15] = id[15]
 	if version == versionPolls {
 		sealed[8] |= id[8] & mute
 	}
-	return stamp>>16<<12 | stamp&0xfff, prefix, sealed == id
+	return numberOf(stamp), prefix, sealed == id
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 )
 
@@ -15,16 +16,19 @@ func TestMintKnowsItsTokens(t *testing.T) {
 	mint, other := NewMint(), NewMint()
 	last := uint64(0)
 	for i := range 3000 {
-		prefix, token := i%400, ""
-		if token = mint.Token(strings.Repeat("x", i%3), Manner(i%4%3), prefix); i%5 == 0 {
+		prefix := i % 400
+		token, number := mint.Token(strings.Repeat("x", i%3), Manner(i%4%3), prefix)
+		if i%5 == 0 {
 			token = WriterMark + token
 		}
-		stamp, length, made := mint.Made(token)
+		again, length, made := mint.Made(token)
 		require.True(t, made, token)
 		require.Equal(t, min(prefix, LongestPrefix), length)
-		require.Greater(t, stamp, last, "it grows with every token")
-		last = stamp
-		for _, foreign := range []string{other.Token("x", Queueing, 0), Keeper(token), token + "x", "", "somebody"} {
+		require.Equal(t, number, again)
+		require.Equal(t, number, NumberOf(token))
+		require.Greater(t, number, last, "it grows with every token")
+		last = number
+		for _, foreign := range []string{text(other.Token("x", Queueing, 0)), Keeper(token), token + "x", "", "somebody"} {
 			_, _, made = mint.Made(foreign)
 			require.False(t, made, foreign)
 		}
@@ -40,6 +44,14 @@ func TestMintKnowsItsTokens(t *testing.T) {
 	}
 }
 
+// TestNoNumberOfOthers: a token of an other kind has none.
+func TestNoNumberOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, token := range []string{"", "somebody", uuid.Nil.String(), "x" + text(NewMint().Token("", Queueing, 0))} {
+		require.Zero(t, NumberOf(token), token)
+	}
+}
+
 // TestTokensOfOneInstantDiffer: of goroutines that make them side by side.
 func TestTokensOfOneInstantDiffer(t *testing.T) {
 	t.Parallel()
@@ -49,7 +61,7 @@ func TestTokensOfOneInstantDiffer(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for range 2000 {
-				token := mint.Token("", Queueing, 0)
+				token, _ := mint.Token("", Queueing, 0)
 				if _, known := all.LoadOrStore(token, true); known {
 					panic(fmt.Sprint("twice: ", token))
 				}
@@ -78,7 +90,7 @@ func BenchmarkToken(b *testing.B) {
 
 func BenchmarkMade(b *testing.B) {
 	mint := NewMint()
-	token := mint.Token("api-7:4711", Queueing, 5)
+	token, _ := mint.Token("api-7:4711", Queueing, 5)
 	b.ReportAllocs()
 	for b.Loop() {
 		mint.Made(token)

@@ -18,7 +18,7 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	for _, owner := range []string{"", "api-7", "a/b"} {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
-			token := mint.Token(owner, Queueing, 0)
+			token := text(mint.Token(owner, Queueing, 0))
 			require.WithinRange(t, MadeAt(token), begin, time.Now())
 			require.True(t, minted(token))
 			require.Equal(t, owner, Owner(token))
@@ -28,14 +28,14 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 3000, "what follows the time differs")
-	for _, token := range []string{mint.Token("", Queueing, 0), "api-7/" + mint.Token("", Queueing, 0), "~" + mint.Token("api-7", Queueing, 0)} {
+	for _, token := range []string{text(mint.Token("", Queueing, 0)), "api-7/" + text(mint.Token("", Queueing, 0)), "~" + text(mint.Token("api-7", Queueing, 0))} {
 		require.True(t, Queues(token), token)
 	}
-	for _, token := range []string{mint.Token("api-7", Polling, 0), "~" + mint.Token("", Polling, 0), uuid.NewString(), "", "somebody"} {
+	for _, token := range []string{text(mint.Token("api-7", Polling, 0)), "~" + text(mint.Token("", Polling, 0)), uuid.NewString(), "", "somebody"} {
 		require.False(t, Queues(token), token)
 	}
-	require.WithinDuration(t, time.Now(), MadeAt(mint.Token("api-7", Polling, 0)), time.Minute)
-	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + mint.Token("", Queueing, 0), "x" + mint.Token("", Queueing, 0)} {
+	require.WithinDuration(t, time.Now(), MadeAt(text(mint.Token("api-7", Polling, 0))), time.Minute)
+	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + text(mint.Token("", Queueing, 0)), "x" + text(mint.Token("", Queueing, 0))} {
 		require.Zero(t, MadeAt(token), token)
 	}
 }
@@ -47,9 +47,9 @@ func TestTokenSaysWhetherItsLockerTellsOthers(t *testing.T) {
 	mint := NewMint()
 	for range 100 { // the rest of the byte is random
 		for _, manner := range []Manner{Queueing, Polling} {
-			require.True(t, Tells(WriterMark+mint.Token("api-7", manner, 0)))
+			require.True(t, Tells(WriterMark+text(mint.Token("api-7", manner, 0))))
 		}
-		silent := WriterMark + mint.Token("api-7", Mute, 0)
+		silent := WriterMark + text(mint.Token("api-7", Mute, 0))
 		require.False(t, Tells(silent))
 		require.False(t, Tells(Keeper(silent)))
 		require.False(t, Queues(silent))
@@ -74,7 +74,10 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(NewMint().Token(owner, Queueing, 0)))
+		require.Equal(t, owner, Owner(text(NewMint().Token(owner, Queueing, 0))))
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }
+
+// text returns a token without its number.
+func text(token string, _ uint64) string { return token }
