@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"sync"
 	"time"
@@ -309,6 +307,21 @@ func ExampleWithMaxWait() {
 	// Output:
 	// bounded: false
 	// true false
+}
+
+// A caller that cannot wait for a server that hangs asks for a short reply.
+func ExampleWithOpTimeout() {
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
+	must(err)
+	defer silent.Close()
+	client := redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
+	defer client.Close()
+
+	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
+	must(err)
+	_, err = locker.TryLock(context.Background(), "k")
+	fmt.Println(errors.Is(err, redlatch.ErrUnavailable))
+	// Output: true
 }
 
 // A leader that needs 3 s to stop loses its lock 3 s before another one may start.
@@ -790,73 +803,4 @@ func Example_errors() {
 	// => too few replicas: try later
 	// acquire needs 2 of 2 nodes, and one is dead
 	// => too few nodes: try later
-}
-
-// till is a handler that works on one cart at a time.
-type till struct {
-	locker   redlatch.Locker
-	patience time.Duration // how long a request may wait for its turn
-	pay      func(ctx context.Context, cart string, fence uint64) error
-}
-
-func (h *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	err := redlatch.Do(r.Context(), h.locker, "cart:"+r.PathValue("id"), func(ctx context.Context, lock *redlatch.Lock) error {
-		return h.pay(ctx, r.PathValue("id"), lock.Fence())
-	}, redlatch.WithMaxWait(h.patience))
-	switch {
-	case err == nil:
-		fmt.Fprintln(w, "paid")
-	case errors.Is(err, redlatch.ErrNotAcquired):
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "this cart is being paid for", http.StatusConflict)
-	case errors.Is(err, redlatch.ErrUnavailable):
-		w.Header().Set("Retry-After", "5")
-		http.Error(w, "try again later", http.StatusServiceUnavailable)
-	default:
-		http.Error(w, "not paid", http.StatusInternalServerError)
-	}
-}
-
-// pay stands in for the work. It stops when ctx ends. ctx ends with the request or with the lock.
-func pay(ctx context.Context, _ string, _ uint64) error { return ctx.Err() }
-
-// A handler works under a lock, and limits how long a request waits for the lock.
-func Example_httpHandler() {
-	server, client, end := embedded()
-	defer end()
-	ctx := context.Background()
-	site := func(locker redlatch.Locker) http.Handler {
-		mux := http.NewServeMux()
-		mux.Handle("POST /carts/{id}/payment", &till{locker, time.Second, pay})
-		return mux
-	}
-	post := func(site http.Handler, cart int) {
-		answer := httptest.NewRecorder()
-		site.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, fmt.Sprintf("/carts/%d/payment", cart), nil))
-		fmt.Printf("%d, Retry-After %q: %s", answer.Code, answer.Header().Get("Retry-After"), answer.Body)
-	}
-
-	shop := site(made(redlatch.NewSetNXPX(client)))
-	post(shop, 7)
-	another := redis.NewClient(&redis.Options{Addr: server.Addr()}) // on another host
-	defer another.Close()
-	lock := granted(made(redlatch.NewSetNXPX(another, redlatch.WithoutRenewal())).Lock(ctx, "cart:7"))
-	post(shop, 7)
-	must(lock.Unlock(ctx))
-	server.SetError("OOM command not allowed when used memory > 'maxmemory'")
-	post(shop, 8)
-	server.SetError("")
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never replies
-	must(err)
-	defer silent.Close()
-	client = redis.NewClient(&redis.Options{Addr: silent.Addr().String()})
-	defer client.Close()
-	locker, err := redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(100*time.Millisecond))
-	must(err)
-	post(site(locker), 9)
-	// Output:
-	// 200, Retry-After "": paid
-	// 409, Retry-After "1": this cart is being paid for
-	// 503, Retry-After "5": try again later
-	// 503, Retry-After "5": try again later
 }
