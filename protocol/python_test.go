@@ -1,7 +1,9 @@
 package protocol_test
 
 import (
+	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"testing"
 	"time"
@@ -66,6 +68,70 @@ func waiters(t *testing.T, l redlatch.Locker, key string, n int) {
 		st, err := l.Inspect(t.Context(), key)
 		return err == nil && st.Waiters == n
 	})
+}
+
+var shares = flag.Duration("protocol.shares", 10*time.Second, "for how long TestLanguagesShareUnderFaults runs")
+
+// TestLanguagesShareUnderFaults: processes are killed and frozen, and others come in their place. Nobody has the key while
+// another has it, and no language starves. In ten minutes, their shares differ by a tenth at most.
+func TestLanguagesShareUnderFaults(t *testing.T) {
+	t.Parallel()
+	mustHavePython(t)
+	s := redistest.Start(t)
+	client := s.Client(t)
+	const each, ttl = 3, 3
+	order := []string{"go", "python"}
+	workers := make([]worker, each*len(order))
+	begin := func(i int) worker {
+		w := languages[order[i%len(order)]](t, s)
+		w.tells(t, "share", i, "k", ttl)
+		require.Equal(t, []string{"first", fmt.Sprint(i)}, w.says(t))
+		return w
+	}
+	end := func(i int) {
+		workers[i].kill(t)
+		for line := range workers[i].said {
+			t.Errorf("a worker in %s: %s", order[i%len(order)], line)
+		}
+	}
+	for i := range workers {
+		workers[i] = begin(i)
+	}
+	client.Del(t.Context(), "shares")
+	granted := func(language string) int {
+		n, _ := client.HGet(t.Context(), "shares", language).Int()
+		return n
+	}
+	rounds := 0
+	for begun := time.Now(); time.Since(begun) < *shares; rounds++ {
+		for _, language := range order {
+			before := granted(language)
+			locktest.Eventually(t, language+" has its share", func() bool { return granted(language) > before+20 })
+		}
+		// A pair of each, so that both languages suffer as much.
+		killed := rand.IntN(each) * len(order)
+		frozen := (killed + len(order)) % len(workers)
+		for i := range order {
+			workers[frozen+i].signal(t, "STOP")
+			another := begin(killed + i) // before, since Python starts slowly
+			end(killed + i)
+			workers[killed+i] = another
+		}
+		last := granted("go") + granted("python")
+		locktest.Eventually(t, "others go on", func() bool { return granted("go")+granted("python") > last+40 })
+		for i := range order {
+			workers[frozen+i].signal(t, "CONT")
+		}
+	}
+	for i := range workers {
+		end(i)
+	}
+	inGo, inPython := granted("go"), granted("python")
+	t.Logf("%d grants in Go, %d in Python, in %d rounds", inGo, inPython, rounds)
+	require.Positive(t, min(inGo, inPython))
+	if *shares >= 5*time.Minute { // before, chance has a larger share
+		require.InEpsilon(t, inGo, inPython, 0.1)
+	}
 }
 
 // TestOrderHoldsAcrossLanguages: who came first is served first, and renewals keep the key meanwhile.

@@ -163,6 +163,10 @@ func TestWorker(t *testing.T) {
 			go func() { crowd(t, l, client, key, n); fmt.Println("done", name) }()
 			continue
 		}
+		if command == "share" {
+			go share(t, l, client, name, key, time.Duration(n)*time.Second)
+			continue
+		}
 		go func() {
 			lock, err := l.Lock(t.Context(), key, redlatch.WithTTL(time.Duration(n)*time.Second))
 			if err != nil {
@@ -193,6 +197,38 @@ func crowd(t *testing.T, l redlatch.Locker, client *redis.Client, key string, n 
 		client.Decr(t.Context(), "inside")
 		if err := lock.Unlock(t.Context()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// enter notes a grant, and says whether it is the newest of all.
+var enter = redis.NewScript(`
+if tonumber(ARGV[1]) <= tonumber(redis.call('GET', 'newest') or 0) then return 0 end
+redis.call('SET', 'newest', ARGV[1])
+redis.call('HINCRBY', 'shares', ARGV[2], 1)
+return 1
+`)
+
+// share has a key until the process ends.
+func share(t *testing.T, l redlatch.Locker, client *redis.Client, name, key string, ttl time.Duration) {
+	for turn := 0; ; turn++ {
+		lock, err := l.Lock(t.Context(), key, redlatch.WithTTL(ttl))
+		if err != nil {
+			panic(err)
+		}
+		first, err := enter.Run(t.Context(), client, nil, lock.Fence(), "go").Int()
+		if err != nil {
+			panic(err)
+		}
+		newest, err := client.Get(t.Context(), "newest").Uint64()
+		if err != nil {
+			panic(err)
+		}
+		if lock.Unlock(t.Context()) == nil && (first == 0 || newest != lock.Fence()) { // an error: this process was frozen
+			fmt.Println("twice", name, lock.Fence())
+		}
+		if turn == 0 {
+			fmt.Println("first", name)
 		}
 	}
 }
