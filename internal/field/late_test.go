@@ -125,12 +125,17 @@ func withClock(t *testing.T) string {
 }
 
 // setClock sets the clock of a server on a socket, which lies in its directory, forward or back by
-// d.
+// d. It waits until TIME shows that: a Valkey reads its clock once a turn of its loop.
 func setClock(t *testing.T, s *redistest.Server, d time.Duration) {
 	t.Helper()
 	offset := filepath.Join(filepath.Dir(s.Addr()), "offset")
 	require.NoError(t, os.WriteFile(offset+".next", fmt.Append(nil, d.Microseconds()), 0o600))
 	require.NoError(t, os.Rename(offset+".next", offset))
+	client := s.Client(t)
+	locktest.Eventually(t, "the clock is set", func() bool {
+		at, err := client.Time(t.Context()).Result()
+		return err == nil && (time.Until(at)-d).Abs() < time.Second
+	})
 }
 
 // TestClockOfRedisRefusesNoLock: the first command of a Locker, a clock of Redis that is set
