@@ -3,6 +3,8 @@ package benchmarks_test
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,9 +20,10 @@ import (
 
 // quorum is five nodes that redsync and NewRedlock share.
 type quorum struct {
-	nodes []*redis.Client // for the test to look at
-	ours  redlatch.Locker
-	their *redsync.Redsync
+	nodes   []*redis.Client // for the test to look at
+	ours    redlatch.Locker
+	another redlatch.Locker // as in another process
+	their   *redsync.Redsync
 }
 
 func newQuorum(t *testing.T) quorum {
@@ -36,6 +39,8 @@ func newQuorum(t *testing.T) quorum {
 	}
 	var err error
 	q.ours, err = redlatch.NewRedlock(clients)
+	require.NoError(t, err)
+	q.another, err = redlatch.NewRedlock(clients)
 	require.NoError(t, err)
 	q.their = redsync.New(pools...)
 	return q
@@ -144,4 +149,50 @@ func TestWaitersOfRedlockAndRedsyncGetWhatTheOtherReleased(t *testing.T) {
 	require.NoError(t, <-result)
 	ok, err = theirs.Unlock()
 	require.True(t, ok, "%v", err)
+}
+
+// contend has two processes of each library lock a key for some time. A hold lasts 10 ms. It returns the grants of each.
+func (q quorum) contend(t *testing.T, during time.Duration, opts ...redlatch.Option) (ours, theirs int64) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	var our, their atomic.Int64
+	var wg sync.WaitGroup
+	hold := func() { time.Sleep(10 * time.Millisecond) }
+	for _, l := range []redlatch.Locker{q.ours, q.another} {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if lock, err := l.Lock(ctx, "orders:42", opts...); err == nil {
+					our.Add(1)
+					hold()
+					_ = lock.Unlock(t.Context())
+				}
+			}
+		})
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				mutex := q.their.NewMutex("orders:42", redsync.WithTries(1000)) // 50 to 250 ms between tries
+				if mutex.LockContext(ctx) == nil {
+					their.Add(1)
+					hold()
+					_, _ = mutex.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return our.Load(), their.Load()
+}
+
+// TestRedlockThatPollsAsRedsyncDoesLeavesItAShare: with the default, NewRedlock asks more often, and gets more.
+func TestRedlockThatPollsAsRedsyncDoesLeavesItAShare(t *testing.T) {
+	q := newQuorum(t)
+	ours, theirs := q.contend(t, 5*time.Second)
+	t.Logf("by default: %d grants of ours, %d of theirs", ours, theirs)
+	defaults := float64(theirs) / float64(ours+theirs)
+	ours, theirs = q.contend(t, 5*time.Second, redlatch.WithPollInterval(50*time.Millisecond, 250*time.Millisecond))
+	t.Logf("with their intervals: %d grants of ours, %d of theirs", ours, theirs)
+	alike := float64(theirs) / float64(ours+theirs)
+	require.Greater(t, alike, defaults)
+	require.Greater(t, alike, 0.4)
 }
