@@ -60,28 +60,7 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 					return write
 				},
 			} {
-				ctx, stop := context.WithCancel(t.Context())
-				var grants atomic.Int64
-				var callers sync.WaitGroup
-				for range 5 {
-					l := made(t, connect(t))
-					callers.Go(func() {
-						for ctx.Err() == nil {
-							lock, err := l.Lock(ctx, "k")
-							if err == nil {
-								grants.Add(1)
-								time.Sleep(time.Millisecond)
-								_ = lock.Unlock(ctx) // it may be lost
-							} else if ctx.Err() == nil && !errors.Is(err, redlatch.ErrUnavailable) {
-								assert.NoError(t, err)
-							}
-						}
-					})
-				}
-				more := func() {
-					from := grants.Load()
-					locktest.Eventually(t, "grants go on", func() bool { return grants.Load() > from+50 })
-				}
+				more, stop := busy(t, func() redlatch.Locker { return made(t, connect(t)) })
 				for range 3 {
 					more()
 					restore := save(t)
@@ -90,10 +69,56 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 				}
 				more()
 				stop()
-				callers.Wait()
 			}
 		})
 	}
+}
+
+// TestFailoverToAReplicaThatIsBehindStopsNobody, as above. Sentinels promote it, since the primary is dead or says nothing.
+func TestFailoverToAReplicaThatIsBehindStopsNobody(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*redistest.Server){"dead": (*redistest.Server).Kill, "silent": (*redistest.Server).Pause} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startReplicated(t)
+			more, stop := busy(t, func() redlatch.Locker { return locktest.SetNXPX(t, r.connect(t), hourly...) })
+			more()
+			r.catchesUp(t)
+			require.NoError(t, r.replica.Client(t).Do(t.Context(), "replicaof", "127.0.0.1", "1").Err()) // nobody is there
+			more()
+			end(r.primary)
+			more()
+			stop()
+		})
+	}
+}
+
+// busy has five Lockers contend for a key, for a millisecond each time. more waits for grants, and stop ends it.
+func busy(t *testing.T, made func() redlatch.Locker) (more, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var grants atomic.Int64
+	var callers sync.WaitGroup
+	for range 5 {
+		l := made()
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				lock, err := l.Lock(ctx, "k")
+				if err == nil {
+					grants.Add(1)
+					time.Sleep(time.Millisecond)
+					_ = lock.Unlock(ctx) // it may be lost
+				} else if ctx.Err() == nil && !errors.Is(err, redlatch.ErrUnavailable) {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	more = func() {
+		from := grants.Load()
+		locktest.Eventually(t, "grants go on", func() bool { return grants.Load() > from+50 })
+	}
+	return more, func() { cancel(); callers.Wait() }
 }
 
 var hourly = []redlatch.Option{redlatch.WithTTL(time.Hour), redlatch.WithoutRenewal()}
