@@ -24,10 +24,12 @@ const (
 )
 
 // settle waits for the clean-up that a Locker does in the background. The end of the process would
-// interrupt it. redlatch.Drain does not serve here. It also waits until this process would hand on a key
-// that it keeps: so `run -min-hold 10s` would end 10 s after its command. Redis ends such a key by itself.
-// Drain waits for nodes that do not answer, too, and for those the command has no time. The first command of the clean-up may not have begun yet, so the time before settle
-// does not count as quiet.
+// interrupt it. The first command of the clean-up may not have begun yet, so the time before settle does
+// not count as quiet.
+//
+// redlatch.Drain does not serve here. It also waits until this process would hand on a key that it keeps:
+// so `run -min-hold 10s` would end 10 s after its command, though Redis ends such a key by itself. And it
+// waits for nodes that do not answer.
 func (c *connection) settle() {
 	end := time.Now().Add(longestSettling)
 	for last := time.Now(); time.Since(last) < quiet && time.Now().Before(end); time.Sleep(quiet / 20) {
