@@ -193,7 +193,7 @@ func TestConformance(t *testing.T) {
 				t.Run("cases/"+c.name, func(t *testing.T) {
 					t.Parallel()
 					locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-						run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return locktest.NodeOf(t, s, node).Direct })
+						run(t, k, c, "", func(t *testing.T, node int) redis.UniversalClient { return locktest.NodeOf(t, s, node).Client(t) })
 					})
 				})
 			}

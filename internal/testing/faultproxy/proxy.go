@@ -20,6 +20,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // Proxy forwards connections to its target. Its methods may be called from several
@@ -114,10 +116,7 @@ func (p *Proxy) Options() *redis.Options {
 // Client returns a client with [Proxy.Options]. It is closed at the end of tb.
 func (p *Proxy) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	client := redis.NewClient(p.Options())
-	// A test may have closed its client already.
-	tb.Cleanup(func() { _ = client.Close() })
-	return client
+	return redistest.NewClient(tb, p.Options())
 }
 
 // Connections is the number of open connections. One that its client has closed counts until its

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/redlatch/redlatch/internal/testing/ahead"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // Site is one server, real or not.
@@ -26,15 +27,14 @@ type Site struct {
 
 // NewSite returns the server that is reached by o.
 func NewSite(t *testing.T, o redis.Options) *Site {
-	s := &Site{Options: o}
-	s.Direct = s.Client(t)
-	return s
+	direct := o
+	return &Site{Options: o, Direct: Closing(t, redis.NewClient(&direct))}
 }
 
 // Client returns a new client, as another process would have.
 func (s *Site) Client(t *testing.T) *redis.Client {
 	o := s.Options
-	return Closing(t, redis.NewClient(&o))
+	return redistest.NewClient(t, &o)
 }
 
 // Closing returns client, and closes it at the end of the test.

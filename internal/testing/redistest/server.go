@@ -166,7 +166,13 @@ func (s *Server) Options() *redis.Options {
 // Client returns a client with [Server.Options]. It is closed at the end of tb.
 func (s *Server) Client(tb testing.TB) *redis.Client {
 	tb.Helper()
-	client := redis.NewClient(s.Options())
+	return NewClient(tb, s.Options())
+}
+
+// NewClient returns a client that is closed at the end of tb. It is a variable, so that .ci/over can
+// have the tests of a package run over another library than go-redis.
+var NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
+	client := redis.NewClient(o)
 	// A test may have closed its client already.
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
