@@ -1,0 +1,173 @@
+package redlatchvalkey_test
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/redlatch/redlatch"
+	redlatchvalkey "github.com/redlatch/redlatch/clients/valkeygo"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
+)
+
+// TestRepliesAreThoseOfRedis: go-redis reads the same over valkey-go as from Redis.
+func TestRepliesAreThoseOfRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	over, direct := redlatchvalkey.New(connect(t, s)), s.Client(t)
+	for _, script := range []string{
+		"return 7", "return 'a\\r\\nb'", "return ''", "return false", "return {1, 'x', false, {2, {}}}", "return {ok='fine'}",
+		"return redis.error_reply('WRONG type')", "return redis.call('lpop', 'a', 'b', 'c')", "error('boom')", "return redis.call('nothing')",
+		"redis.setresp(3); return {double=1.5}", "redis.setresp(3); return true", "redis.setresp(3); return {map={a=1}}",
+	} {
+		want, wantErr := direct.Eval(t.Context(), script, nil).Result()
+		got, err := over.Eval(t.Context(), script, nil).Result()
+		require.Equal(t, want, got, script)
+		require.Equal(t, fmt.Sprint(wantErr), fmt.Sprint(err), script)
+	}
+	_, err := over.Do(t.Context(), "set", "k").Result()
+	require.ErrorContains(t, err, "ERR wrong number of arguments")
+	require.Equal(t, "master", over.(*redis.Client).InfoMap(t.Context(), "replication").Item("Replication", "role"))
+}
+
+// TestWhatChangesAConnectionFails: others share it. No part of a transaction is carried out.
+func TestWhatChangesAConnectionFails(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := redlatchvalkey.New(connect(t, s))
+	_, err := c.TxPipelined(t.Context(), func(p redis.Pipeliner) error { return p.Set(t.Context(), "k", 1, 0).Err() })
+	require.ErrorContains(t, err, "redlatch: a client of valkey-go carries no MULTI")
+	require.ErrorContains(t, c.Watch(t.Context(), func(*redis.Tx) error { return nil }, "k"), "carries no WATCH")
+	require.ErrorContains(t, c.Do(t.Context(), "").Err(), "carries no command without a name")
+	_, err = c.PSubscribe(t.Context(), "*").Receive(t.Context())
+	require.ErrorContains(t, err, "carries no PSUBSCRIBE")
+	require.Zero(t, s.Client(t).DBSize(t.Context()).Val())
+	require.Nil(t, redlatchvalkey.New(nil))
+	_, err = redlatch.NewSetNXPX(redlatchvalkey.New(nil))
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
+}
+
+// TestQuorumNoticesTheSameServer: two clients of it are two nodes with one address.
+func TestQuorumNoticesTheSameServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	one, other := redlatchvalkey.New(connect(t, s)), redlatchvalkey.New(connect(t, s))
+	_, err := redlatch.NewRedlock([]redis.UniversalClient{one, other, redlatchvalkey.New(connect(t, redistest.Start(t)))})
+	require.ErrorIs(t, err, redlatch.ErrInvalid)
+	require.ErrorContains(t, err, "nodes 0 and 1 are the same server")
+	require.Equal(t, 3, redlatchvalkey.NewInDatabase(connect(t, s), 3).(*redis.Client).Options().DB)
+}
+
+// TestSilentServerHoldsFewGoroutines: calls end with their timeouts. What valkey-go still waits for is
+// bounded, and ends when the server answers again.
+func TestSilentServerHoldsFewGoroutines(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l, err := redlatch.NewSetNXPX(redlatchvalkey.New(connect(t, s)), redlatch.WithOpTimeout(500*time.Millisecond))
+	require.NoError(t, err)
+	require.NoError(t, locktest.LockSoon(t, l, "k").Unlock(t.Context()))
+	s.Pause()
+	before := runtime.NumGoroutine()
+	for range 3 {
+		var calls sync.WaitGroup
+		for i := range 500 {
+			calls.Go(func() { _, _ = l.TryLock(t.Context(), fmt.Sprint("k", i)) })
+		}
+		calls.Wait()
+		require.Less(t, runtime.NumGoroutine()-before, 250)
+	}
+	s.Resume()
+	require.NoError(t, locktest.LockSoon(t, l, "k").Unlock(t.Context()))
+}
+
+// TestKilledConnectionsAndRestartsAreSurvived by those who hold and those who wait.
+func TestKilledConnectionsAndRestartsAreSurvived(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartTCP(t, "--appendonly", "yes", "--appendfsync", "always")
+	c := connect(t, s)
+	l := locktest.SetNXPX(t, redlatchvalkey.New(c), locktest.LongTTL)
+	lock := locktest.MustLock(t, l, "k")
+	next := locktest.WaitInLine(t, l, "k")
+	for _, kind := range []string{"normal", "pubsub"} {
+		require.NoError(t, s.Client(t).Do(t.Context(), "client", "kill", "type", kind).Err())
+	}
+	require.NoError(t, lock.Unlock(t.Context()))
+	lock = <-next
+	s.Restart(t)
+	locktest.Eventually(t, "it is released", func() bool { return lock.Unlock(t.Context()) == nil })
+}
+
+// TestClosedClientSaysSo at once: a call that may have been sent before is unknown, and later ones fail.
+func TestClosedClientSaysSo(t *testing.T) {
+	t.Parallel()
+	c := connect(t, redistest.Start(t))
+	l := locktest.SetNXPX(t, redlatchvalkey.New(c))
+	require.NoError(t, locktest.MustLock(t, l, "k").Unlock(t.Context()))
+	c.Close()
+	_, err := l.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redis.ErrClosed)
+}
+
+// TestReplicasAreAskedOnTheConnectionOfTheGrant: WAIT on any other one would count nothing.
+func TestReplicasAreAskedOnTheConnectionOfTheGrant(t *testing.T) {
+	t.Parallel()
+	primary := redistest.StartTCP(t)
+	redistest.StartReplica(t, primary)
+	l := locktest.SetNXPX(t, redlatchvalkey.New(connect(t, primary)), redlatch.WithReplicas(1, 3*time.Second))
+	require.NoError(t, locktest.MustLock(t, l, "k").Unlock(t.Context()))
+	few := locktest.SetNXPX(t, redlatchvalkey.New(connect(t, primary)), redlatch.WithReplicas(2, 50*time.Millisecond))
+	_, err := few.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrNotReplicated)
+}
+
+// TestEveryServerOfAClusterServes every strategy.
+func TestEveryServerOfAClusterServes(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	for _, s := range redistest.StartCluster(t) {
+		addrs = append(addrs, s.Addr())
+	}
+	for name, open := range locktest.Strategies {
+		holder := made(t, open, valkey.ClientOption{InitAddress: addrs[:1]})
+		other := made(t, open, valkey.ClientOption{InitAddress: addrs[1:]})
+		for i := range 20 {
+			key := fmt.Sprint(name, i)
+			lock := locktest.MustLock(t, holder, key)
+			_, err := other.TryLock(t.Context(), key)
+			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+			next := locktest.Locking(t, other, key)
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, (<-next).Unlock(t.Context()))
+		}
+	}
+}
+
+// made returns a Locker with a client of its own.
+func made(t *testing.T, strategy func(redis.UniversalClient, ...redlatch.Option) (redlatch.Locker, error), o valkey.ClientOption) redlatch.Locker {
+	t.Helper()
+	l, err := strategy(redlatchvalkey.New(open(t, o)), locktest.Patience)
+	require.NoError(t, err)
+	return l
+}
+
+// TestSentinelsLeadToTheNewPrimary when the first one has died.
+func TestSentinelsLeadToTheNewPrimary(t *testing.T) {
+	t.Parallel()
+	primary := redistest.StartTCP(t)
+	redistest.StartReplica(t, primary)
+	o := valkey.ClientOption{Sentinel: valkey.SentinelOption{MasterSet: "main"}}
+	for _, s := range redistest.StartSentinels(t, "main", primary) {
+		o.InitAddress = append(o.InitAddress, s.Addr())
+	}
+	l := made(t, locktest.Strategies["SetNXPX"], o)
+	require.NoError(t, locktest.MustLock(t, l, "k").Unlock(t.Context()))
+	primary.Kill()
+	require.NoError(t, locktest.LockSoon(t, l, "k").Unlock(t.Context()))
+}

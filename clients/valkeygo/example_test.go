@@ -1,0 +1,39 @@
+package redlatchvalkey_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/redlatch/redlatch"
+	redlatchvalkey "github.com/redlatch/redlatch/clients/valkeygo"
+)
+
+func ExampleNew() {
+	m, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer m.Close()
+	client, err := valkey.NewClient(valkey.ClientOption{
+		InitAddress: []string{m.Addr()}, ForceSingleClient: true, DisableCache: true, // miniredis has no cache
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	locker, err := redlatch.NewSetNXPX(redlatchvalkey.New(client))
+	if err != nil {
+		panic(err)
+	}
+	err = redlatch.Do(context.Background(), locker, "orders:42", func(_ context.Context, lock *redlatch.Lock) error {
+		fmt.Println("only this process works on", lock.Key())
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// only this process works on orders:42
+	// <nil>
+}

@@ -1,0 +1,40 @@
+package redistest
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"net"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/valkey-io/valkey-go"
+
+	redlatchvalkey "github.com/redlatch/redlatch/clients/valkeygo"
+)
+
+// .ci/over adds this file to the package redistest, so that the clients of tests are those of valkey.
+func init() {
+	NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
+		c, err := valkey.NewClient(valkey.ClientOption{
+			InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB,
+			ForceSingleClient: true, // else none can be made while the server is down
+			DisableCache:      true, // miniredis has none
+			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				if o.Dialer != nil {
+					return o.Dialer(ctx, o.Network, addr)
+				}
+				return d.DialContext(ctx, cmp.Or(o.Network, "tcp"), addr)
+			},
+		})
+		if c == nil {
+			tb.Fatal(err)
+		}
+		client := redlatchvalkey.NewInDatabase(c, o.DB).(*redis.Client)
+		tb.Cleanup(func() {
+			_ = client.Close()
+			c.Close()
+		})
+		return client
+	}
+}
