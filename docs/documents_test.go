@@ -44,13 +44,13 @@ func TestDocumentedCodeIsCompiled(t *testing.T) {
 	names, err := filepath.Glob("example*_test.go")
 	require.NoError(t, err)
 	var source strings.Builder
-	names = append(names, "examples/first/main.go", "redlatchtest/example_test.go", "otel/example_test.go", "otel/prometheus/example_test.go", "gocron/example_test.go")
+	names = append(names, "examples/first/main.go", "redlatchtest/example_test.go", "otel/example_test.go", "otel/prometheus/example_test.go", "gocron/example_test.go", "clients/rueidis/example_test.go", "clients/valkeygo/example_test.go")
 	for _, name := range names {
 		source.WriteString(trimmed(mustRead(t, name)))
 	}
 	for _, document := range []string{
 		"README.md", "docs/metrics.md", "docs/migrating.md", "docs/operations.md", "docs/recipes.md", "docs/testing.md",
-		"gocron/README.md", "otel/README.md",
+		"clients/rueidis/README.md", "clients/valkeygo/README.md", "gocron/README.md", "otel/README.md",
 	} {
 		blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(mustRead(t, document), -1)
 		require.NotEmpty(t, blocks)

@@ -72,7 +72,7 @@ func TestSentencesOfTheReferenceAreShort(t *testing.T) {
 	all := library{t, map[string]*documented{}}
 	end := regexp.MustCompile(`[.?!]\s+`)
 	var long []string
-	for _, dir := range []string{".", "./redlatchtest", "./otel", "./gocron", "./cmd/redlatch"} {
+	for _, dir := range []string{".", "./redlatchtest", "./otel", "./gocron", "./clients/rueidis", "./clients/valkeygo", "./cmd/redlatch"} {
 		p := all.load(dir)
 		require.NotNil(t, p, dir)
 		for _, r := range p.remarks {

@@ -37,3 +37,14 @@ func ExampleNew() {
 	// only this process works on orders:42
 	// <nil>
 }
+
+// newLocker has the code of README.md.
+func newLocker() (redlatch.Locker, error) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{"localhost:6379"}})
+	if err != nil {
+		return nil, err
+	}
+	return redlatch.NewSetNXPX(redlatchrueidis.New(client))
+}
+
+var _ = newLocker
