@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	core "github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
@@ -27,23 +27,23 @@ type attempt struct {
 	minted uint64 // the number that a fresh token has from the Mint; 0: of an adopted one
 
 	nobodyWaits atomic.Bool // nobody waits for the grant any more
+	waits       bool        // of a line: a release may hand the key to the token
+	stays       bool        // of a line: served or given up, so the token is used until its release has an answer
 
-	// Of a line.
-	waits  bool            // a release may hand the key to the token
-	stays  bool            // it was served or given up: the token is used until its release has an answer
+	// Of a line, too.
 	number uint64          // of the token, for the Machine
 	asked  clock.Instant   // when the newest acquire was sent
 	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
 	place  *place          // nil: it has none
 
 	grant grant
-	lease lease // once it is granted
+	lease lease.Lease // once it is granted
 }
 
 // A place is the place of an attempt in the queue of Redis.
 type place struct {
 	claim   time.Duration // of the entry
-	watch   core.Watch    // of the entry
+	watch   lease.Watch   // of the entry
 	message wire.HandOver // the newest one for the token
 	arrived clock.Instant // when that message arrived
 }
@@ -89,8 +89,8 @@ func (e *engine) attemptWith(r *request, w *keyLine, token string) *attempt {
 	a.acquire = params{
 		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, cfg: r.cfg,
 	}
-	a.id.abandoned, a.lease.attempt = &a.nobodyWaits, a
-	a.lease.core.Config, a.lease.core.Passable = &r.cfg.lease, w != nil && w.machine.Passes > 0
+	a.id.abandoned = &a.nobodyWaits
+	a.lease.Init(a, &r.cfg.lease, w != nil && w.machine.Passes > 0)
 	return a
 }
 
@@ -150,7 +150,7 @@ func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*L
 	if a.over(&a.grant, now) {
 		return nil, errSlow
 	}
-	return a.lease.serve(ctx, a.request, now, 0), nil
+	return a.grantLock(ctx, a.request, now, 0), nil
 }
 
 // granted notes the grant of a reply to a command that was sent at start.

@@ -245,7 +245,7 @@ func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
 		return
 	}
 	f.mu.Lock()
-	end := f.holders[k.handle.lease.attempt.id.token]
+	end := f.holders[attemptOf(k.handle).id.token]
 	f.noteLocked(time.Now().Before(end) && len(f.holders) <= f.limit, "a caller is served with a token that does not hold the key")
 	f.mu.Unlock()
 	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)

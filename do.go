@@ -170,7 +170,7 @@ func obtain(ctx context.Context, op string, acquire acquirer, l Locker, key stri
 // granted refuses a Lock that no Locker of this package has granted: a Locker that another package
 // made may return none, or a zero one.
 func granted(lock *Lock, err error) (*Lock, error) {
-	if err == nil && (lock == nil || lock.handle.lease == nil) {
+	if err == nil && (lock == nil || lock.isZero()) {
 		return nil, invalid("the Locker returned neither an error nor a lock that was granted")
 	}
 	return lock, err

@@ -164,7 +164,7 @@ const (
 func (e *Election) termOf(
 	ctx context.Context, lock *Lock, fn func(ctx context.Context, lock *Lock) error,
 ) func(ctx context.Context, lock *Lock) error {
-	report := lock.current().failures()
+	report := failureHook(lock.current())
 	return func(held context.Context, lock *Lock) error {
 		e.term.Store(lock)
 		defer e.term.Store(nil)
@@ -203,7 +203,7 @@ func (e *Election) leads() *Lock {
 // that led when it began to wait.
 func (e *Election) Leader() (owner string, known bool) {
 	if lock := e.leads(); lock != nil {
-		return wire.Owner(lock.current().lease.attempt.id.token), true
+		return wire.Owner(attemptOf(lock.current()).id.token), true
 	}
 	if e.candidacy == nil {
 		return "", false

@@ -21,15 +21,15 @@ import (
 //	the acquire     strategy.do -> Node.Post - Node.mu -> a courier sends it, and calls back
 //	                attempt.hear - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
 //	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
-//	the grant       keyLine.carry -> lease.serve - lease.mu -> the caller has its Lock
-//	a renewal       lease.renew - lease.mu: core.Tick -> sendExtension -> extensionDone
-//	Unlock          handle.release - lease.mu: core.Unlock -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
+//	the grant       keyLine.carry -> grantLock -> Lease.Begin - Lease.mu -> the caller has its Lock
+//	a renewal       Lease.renew - Lease.mu: core.Tick -> send -> attempt.Extend -> Lease.Extended
+//	Unlock          Handle.Unlock - Lease.mu: core.Unlock -> attempt.Pass -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
 //	                or Give: attempt.giveBack sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
-//	a reader        joinReaders - lease.mu: core.Join, without a command, if a reader was granted the key just now
+//	a reader        joinReaders -> Lease.Join - Lease.mu: core.Join, without a command, if a reader was granted the key just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
-// mutexes are lines.mu, lease.mu, newestLeases.mu, tokenOps.mu of a quorum, Node.mu and
+// mutexes are lines.mu, Lease.mu, newestLeases.mu, tokenOps.mu of a quorum, Node.mu and
 // Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
@@ -71,7 +71,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 		return nil, wrap("new "+string(h.name), "", err)
 	}
 	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{
-		mint: wire.NewMint(), lines: newLines(), newest: newestLeases{byKey: make(map[string]*lease)},
+		mint: wire.NewMint(), lines: newLines(), newest: newestLeases{byKey: make(map[string]*attempt)},
 	}}
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
@@ -181,7 +181,7 @@ func (e *engine) call(
 	e.reportFailure(ctx, r, err)
 	if hook := r.cfg.hooks.Acquired; hook != nil && lock != nil {
 		event := Event{Fence: lock.Fence(), Attempts: r.attempts, Elapsed: clock.Now().Since(r.started)}
-		guarded(func() { lock.handle.lease.fire(ctx, hook, event) }, func() { lock.discard(ctx) })
+		guarded(func() { attemptOf(lock.handle).fire(ctx, hook, event) }, func() { lock.discard(ctx) })
 	}
 	return lock, wrap(op, key, err)
 }
@@ -247,7 +247,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 		return e.adoptReader(ctx, r, token)
 	}
 	a := e.attemptWith(r, nil, token)
-	a.lease.core.Reveal()
+	a.lease.Reveal()
 	e.spares(token)
 	start := clock.Now()
 	got, _ := e.run(ctx, start.Mono, toAdopt, &a.acquire)

@@ -11,8 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/redlatch/redlatch/internal/clock"
-	core "github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
@@ -39,13 +38,13 @@ var (
 	// reached in time. The text says which, as far as that is known. Others may have changed the
 	// protected resource. [Locker.Lock] and [Locker.TryLock] also return ErrLost if the grant arrived
 	// too late, and [Locker.Adopt] if its reply did, or if the token does not hold the key.
-	ErrLost error = &sentinel{text: "lock lost"}
+	ErrLost = lease.ErrLost
 
 	// ErrMaxHold says that the lock ended because of [WithMaxHold]. It also matches [ErrLost].
-	ErrMaxHold error = &sentinel{text: "lock lost: held for as long as WithMaxHold allows", is: ErrLost}
+	ErrMaxHold = lease.ErrMaxHold
 
 	// ErrReleased says that this handle was already unlocked.
-	ErrReleased error = &sentinel{text: "lock already released"}
+	ErrReleased = lease.ErrReleased
 
 	// ErrNoQuorum says that too few nodes answered to decide. A node that returns an error has not
 	// answered, even if the error is permanent, such as WRONGTYPE. [QuorumError.Nodes] has the errors.
@@ -67,7 +66,7 @@ var (
 	ErrStop error = &sentinel{text: "stop leading"}
 )
 
-const prefix = "redlatch: "
+const prefix = rediserr.Prefix
 
 // sentinel is an error to match. If is is set, it matches that error too.
 type sentinel struct {
@@ -89,9 +88,9 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Key == "" {
-		return prefix + e.Op + ": " + oneLine(e.Err)
+		return prefix + e.Op + ": " + rediserr.Text(e.Err)
 	}
-	return fmt.Sprintf("%s%s %q: %s", prefix, e.Op, e.Key, oneLine(e.Err))
+	return fmt.Sprintf("%s%s %q: %s", prefix, e.Op, e.Key, rediserr.Text(e.Err))
 }
 
 // Unwrap returns Err.
@@ -122,22 +121,6 @@ func asOutage(err error) error {
 	return err
 }
 
-var breaks = strings.NewReplacer("\r\n", " ", "\n", " ", ": "+prefix, ": ")
-
-// oneLine prints err without the package's name, which stands once in a text, and without line
-// breaks.
-func oneLine(err error) string {
-	return breaks.Replace(strings.TrimPrefix(textOf(err), prefix))
-}
-
-// textOf returns the text of err. A caller may make an error of this package without one.
-func textOf(err error) string {
-	if err == nil {
-		return "unknown error"
-	}
-	return err.Error()
-}
-
 // invalid returns an ErrInvalid that says what is wrong.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
@@ -166,7 +149,7 @@ func (e *gaveUp) Error() string {
 	if e.last == nil {
 		return text + ": nothing was sent"
 	}
-	return text + ": the last attempt: " + oneLine(e.last)
+	return text + ": the last attempt: " + rediserr.Text(e.last)
 }
 
 // A waitedError is the cause of the end of a wait that WithMaxWait bounds. It takes the place of the
@@ -198,7 +181,7 @@ func ctxError(ctx context.Context) error {
 		return err
 	case errors.As(cause, new(*FuncError)),
 		slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
-		return fmt.Errorf("%w: %s", err, oneLine(cause))
+		return fmt.Errorf("%w: %s", err, rediserr.Text(cause))
 	}
 	return fmt.Errorf("%w: %w", err, cause)
 }
@@ -319,7 +302,7 @@ func (e *QuorumError) answers() string {
 			name = e.names[i]
 		}
 		if err != nil {
-			answer = oneLine(err)
+			answer = rediserr.Text(err)
 		}
 		fmt.Fprintf(&b, "; %s: %s", name, answer)
 	}
@@ -341,28 +324,4 @@ func (e *QuorumError) Unwrap() error {
 		}
 	}
 	return ErrNoQuorum
-}
-
-var errExpired = fmt.Errorf("%w: expired", ErrLost)
-
-// endError returns the error of a lease that ended after the extension, or the grant, of start.
-func endError(why core.Why, start clock.Mono, trouble error) error {
-	const clockTime = "15:04:05.000"
-	switch why {
-	case core.Unlocked:
-		return ErrReleased
-	case core.MaxHold:
-		return ErrMaxHold
-	case core.Gone:
-		return trouble
-	case core.Failing:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), oneLine(trouble))
-	case core.Silent:
-		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
-	case core.Dropped:
-		return fmt.Errorf("%w: the handle was dropped without Unlock", errExpired)
-	case core.Late:
-		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
-	}
-	return errExpired
 }

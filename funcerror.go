@@ -3,6 +3,8 @@ package redlatch
 import (
 	"errors"
 	"slices"
+
+	"github.com/redlatch/redlatch/internal/rediserr"
 )
 
 // A FuncError is the error of a fn that was called by [Do], [TryDo], [DoAll], [TryDoAll] or [Lead] and
@@ -15,7 +17,12 @@ import (
 // match these too, use Err.
 type FuncError struct{ Err error }
 
-func (e *FuncError) Error() string { return textOf(e.Err) }
+func (e *FuncError) Error() string {
+	if e.Err == nil { // a caller may make one
+		return rediserr.Text(nil)
+	}
+	return e.Err.Error()
+}
 
 // Is reports whether Err matches target. It is false for the errors of a call that did not call fn.
 func (e *FuncError) Is(target error) bool {

@@ -138,7 +138,7 @@ func (w *keyLine) noteLocked(m *moment, x *effect) {
 		x.Of.ctx = nil // a lock does not keep it
 		switch {
 		case w.machine.Together && x.Pass > 0: // before the first can unlock. Nobody else knows the lease yet
-			x.Of.lease.core.Expect()
+			x.Of.lease.Expect()
 		case x.Handed && x.Pass == 0:
 			x.Of.grant = x.Of.grantOfClaim()
 		}
@@ -207,16 +207,18 @@ func (w *keyLine) carry(m *moment, x *effect) {
 	case line.Serve:
 		r := x.Caller.Of
 		if w.machine.Together && x.Pass > 0 {
-			r.serve(a.lease.seat(r.ctx, &r.request, m.now, false), nil, x.Attempts)
+			k := new(Lock)
+			a.lease.Seat(r.ctx, &k.handle, &r.cfg.lease, m.now)
+			r.serve(k, nil, x.Attempts)
 		} else {
-			r.serve(a.lease.serve(r.ctx, &r.request, m.now, x.Pass), nil, x.Attempts)
+			r.serve(a.grantLock(r.ctx, &r.request, m.now, x.Pass), nil, x.Attempts)
 		}
 	case line.Fail:
 		x.Caller.Of.serve(nil, x.Err, x.Attempts)
 	case line.Tell:
 		r, err := x.Caller.Of, x.Err
 		if err == nil {
-			err = a.lease.refusal(r.names.key)
+			err = a.refusal(r.names.key)
 		}
 		r.news.replace(news{err, x.Attempts})
 	case line.Subscribe:

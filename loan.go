@@ -84,15 +84,12 @@ func (b *loan) AfterFunc(f func()) (stop func() bool) { return afterFunc(b.Done(
 // String keeps package fmt from looking into what changes.
 func (b *loan) String() string { return "ctx of a call" }
 
-// endedBy returns a ctx that has ended.
-func endedBy(err error) context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(err)
-	return ctx
-}
-
 // wasLent stands for a ctx that was taken back.
-var wasLent = endedBy(nil)
+var wasLent = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // afterFunc is what package context asks a parent for which is not one of its own. Otherwise it would
 // ask the parent for its channel in a goroutine, and so perhaps when the call has returned. Stop waits

@@ -75,6 +75,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/lease"
 )
 
 // Locker grants locks on keys. Its methods may be called from many goroutines. Locks are not reentrant:
@@ -199,20 +200,23 @@ type Locker interface {
 //
 // A zero Lock counts as released: Err returns [ErrReleased].
 type Lock struct {
-	handle handle
+	handle lease.Handle
 	from   *Lock // the lock on the other side of a migration; nil without one
 }
 
+// isZero reports whether no Locker has granted k.
+func (k *Lock) isZero() bool { return k.handle == (lease.Handle{}) }
+
 // current returns the handle of k, or that of a lock that was released if k is zero.
-func (k *Lock) current() handle {
-	if k.handle.lease == nil {
+func (k *Lock) current() lease.Handle {
+	if k.isZero() {
 		return noHandle
 	}
 	return k.handle
 }
 
 // Key returns the key as the caller named it, without the prefix of [WithKeyPrefix].
-func (k *Lock) Key() string { return k.current().lease.attempt.id.key }
+func (k *Lock) Key() string { return attemptOf(k.current()).id.key }
 
 // Token returns the proof of ownership that Redis keeps. Anyone who knows it can [Locker.Adopt] the
 // lock. If Token was called and the lock is lost, Unlock leaves the key alone, because another handle
@@ -220,13 +224,21 @@ func (k *Lock) Key() string { return k.current().lease.attempt.id.key }
 //
 // Unlock passes a lock on to another caller of the process only if Token was not called before. If
 // it has passed the lock on, Token returns "".
-func (k *Lock) Token() Token { return Token(k.current().reveal()) }
+func (k *Lock) Token() Token {
+	h := k.current()
+	if !h.Reveal() {
+		return ""
+	}
+	a := attemptOf(h)
+	a.engine.spares(a.id.token)
+	return Token(a.id.token)
+}
 
 // Fence returns a fencing token: a number that grows with every grant of a lock, of a permit, and of a
 // writer. Have the protected resource refuse numbers below the highest it has seen. Compare only fences
 // of one key. The Fence of a handle never changes; [Locker.Adopt] returns a handle with a higher one.
 // It is 0 if the strategy issues none.
-func (k *Lock) Fence() uint64 { return k.current().fence() }
+func (k *Lock) Fence() uint64 { return fenceOf(k.current()) }
 
 // String names the lock, as in `lock "orders:42", fence 123`, for logs and errors. Without fences it
 // is only `lock "orders:42"`. It shows no token.
@@ -250,10 +262,10 @@ func (k Lock) Format(f fmt.State, verb rune) {
 // end. A lock that was passed on within this process continues its lease, which may be shorter by up to
 // a hundredth of the TTL.
 func (k *Lock) Until() time.Time {
-	if k.handle.lease == nil {
+	if k.isZero() {
 		return time.Time{}
 	}
-	until := k.handle.lease.until()
+	until := k.handle.Until()
 	if k.from != nil {
 		if old := k.from.Until(); old.Before(until) {
 			return old
@@ -265,7 +277,7 @@ func (k *Lock) Until() time.Time {
 // Done returns a channel that is closed when the lock has ended, for whatever reason.
 func (k *Lock) Done() <-chan struct{} {
 	_ = k.Err() // a timer may be late on a busy machine
-	return k.current().ended().Done()
+	return k.current().Ended().Done()
 }
 
 // Err returns nil while the lock is trusted. Afterwards it always returns the same error, which
@@ -274,10 +286,10 @@ func (k *Lock) Done() <-chan struct{} {
 func (k *Lock) Err() error {
 	if k.from != nil {
 		if err := k.from.Err(); err != nil {
-			k.current().end(err)
+			k.current().End(err)
 		}
 	}
-	return k.current().status()
+	return k.current().Err()
 }
 
 // Context returns a child of parent that ends when the lock does; [context.Cause] then returns Err.
@@ -286,9 +298,9 @@ func (k *Lock) Err() error {
 // the lock nothing.
 func (k *Lock) Context(parent context.Context) context.Context {
 	_ = k.Err()
-	return k.current().context(parent, func(ctx context.Context) context.Context {
+	return k.current().Context(parent, func(ctx context.Context) context.Context {
 		for side := k; side != nil; side = side.from {
-			ctx = side.current().with(ctx) //nolint:fatcontext // few
+			ctx = with(ctx, side.current()) //nolint:fatcontext // few
 		}
 		return ctx
 	})
@@ -313,7 +325,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 	}
 	lasts := min(ttl, clock.Longest).Truncate(time.Millisecond)
 	for side := k; side != nil; side = side.from {
-		if grace := side.current().lease.core.Grace; grace > 0 && clock.Validity(lasts, grace) <= 0 {
+		if grace := attemptOf(side.current()).request.cfg.grace; grace > 0 && clock.Validity(lasts, grace) <= 0 {
 			return wrap("extend", k.Key(), invalid("Extend(%v): WithGrace(%v) leaves nothing of it", ttl, grace))
 		}
 	}
@@ -322,7 +334,7 @@ func (k *Lock) Extend(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	return wrap("extend", k.Key(), k.current().extend(ctx, lasts))
+	return wrap("extend", k.Key(), k.current().Extend(ctx, lasts))
 }
 
 // Unlock releases the lock even if ctx has ended: only the values of ctx are used. [WithOpTimeout]
@@ -356,7 +368,7 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return wrap("unlock", k.Key(), invalid("UnlockAfter(%v): negative", d))
 	}
 	for side := k; side != nil && d > 0; side = side.from {
-		if e := side.current().lease.attempt.engine; !e.keeps {
+		if e := attemptOf(side.current()).engine; !e.keeps {
 			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, e.name, errors.ErrUnsupported)
 			return wrap("unlock", k.Key(), err)
 		}
@@ -374,7 +386,7 @@ func (k *Lock) discard(ctx context.Context) {
 // dropMinHold drops the minimum hold, since nothing was begun under the lock.
 func (k *Lock) dropMinHold() {
 	for side := k; side != nil; side = side.from {
-		side.current().dropMinHold()
+		side.current().DropMinHold()
 	}
 }
 
@@ -385,11 +397,11 @@ func (k *Lock) unlock(ctx context.Context, after time.Duration) error {
 		ctx = context.Background()
 	}
 	if k.from == nil {
-		return wrap("unlock", k.Key(), k.current().release(ctx, after))
+		return wrap("unlock", k.Key(), k.current().Unlock(ctx, after))
 	}
 	_ = k.Err() // the other side may have ended
 	var err error
-	guarded(func() { err = k.current().release(ctx, after) }, func() { _ = k.from.unlock(ctx, after) })
+	guarded(func() { err = k.current().Unlock(ctx, after) }, func() { _ = k.from.unlock(ctx, after) })
 	err = wrap("unlock", k.Key(), err)
 	if !errors.Is(err, ErrReleased) { // else another call releases both sides
 		if old := k.from.unlock(ctx, after); err == nil {

@@ -211,11 +211,11 @@ func (k *Lock) joinTo(old *Lock) error {
 
 // link ends k when other is lost.
 func link(other, k *Lock) {
-	ended := other.current().ended()
+	ended := other.current().Ended()
 	h := k.current()                  // without k, so that a dropped one ends
 	context.AfterFunc(ended, func() { // it runs once, when other ends
 		if err := context.Cause(ended); !errors.Is(err, ErrReleased) {
-			h.end(err)
+			h.End(err)
 		}
 	})
 }

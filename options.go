@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
-	core "github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -36,7 +36,7 @@ type config struct {
 	asked     time.Duration // the TTL of an acquire
 	askedMS   any           // asked in ms, as a word: see words
 	limitWord any           // limit as a word: see words
-	lease     core.Config
+	lease     lease.Config
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a
@@ -98,9 +98,9 @@ func (cfg *config) derive() {
 		cfg.asked = min(cfg.asked, clock.TTLFor(cfg.maxHold, cfg.grace))
 	}
 	cfg.askedMS, cfg.limitWord = cfg.asked.Milliseconds(), cfg.limit
-	cfg.lease = core.Config{
+	cfg.lease = lease.Config{
 		TTL: cfg.ttl, Asked: cfg.asked, MaxHold: cfg.maxHold, MinHold: minHold, Timeout: cfg.timeout(),
-		Grace: cfg.grace, Renews: cfg.renew,
+		Grace: cfg.grace, Renews: cfg.renew, Hooks: &cfg.hooks,
 	}
 }
 

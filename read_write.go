@@ -79,7 +79,7 @@ func NewReadWrite(client redis.UniversalClient, opts ...Option) (read, write Loc
 }
 
 // The readers of a process share a lease, and so a permit: those who were in line when Redis granted
-// it, and those who come soon after, see core.Lease.Join. All have the fence of the grant. It is
+// it, and those who come soon after, see lease.Lease.Join. All have the fence of the grant. It is
 // higher than the fence of any earlier writer, since the permit is held until the last reader has
 // left.
 
@@ -89,35 +89,13 @@ func (e *engine) joinReaders(ctx context.Context, r *request) *Lock {
 	if !e.reads || r.cfg.settings != e.cfg.settings {
 		return nil
 	}
-	l := e.newest.of(r.names.lock)
-	if l == nil {
+	a := e.newest.of(r.names.lock)
+	if a == nil {
 		return nil
 	}
-	return l.seat(ctx, r, clock.Now(), true)
-}
-
-// seat returns the handle of another reader: of one for whom the lease was begun, too, or of one who
-// joins, if it may. Otherwise it returns nil.
-func (l *lease) seat(ctx context.Context, r *request, now clock.Instant, joins bool) *Lock {
-	s := new(seat)
-	k := &Lock{handle: handle{lease: l, seat: s}}
-	var ended error // of a lease that had ended before
-	_ = l.change(caller{s, ctx}, func() {
-		if joins && !l.core.Join(now) {
-			k = nil
-			return
-		}
-		s.take(k, r, now)
-		l.joined = append(l.joined, s)
-		if !l.core.Young() {
-			s.weaken()
-		}
-		if ended = l.err; ended != nil {
-			s.end(ended)
-		}
-	})
-	if ended != nil {
-		l.reportLost(ctx, *s, ended)
+	k := new(Lock)
+	if !a.lease.Join(ctx, &k.handle, &r.cfg.lease, clock.Now()) {
+		return nil
 	}
 	return k
 }

@@ -9,17 +9,17 @@ import (
 
 // What a Locker is told anyway can show that it has lost a lock: a refusal, an inspection, or a
 // grant to another token. It is not judged here, since it may be older than what it contradicts. It only makes a renewal
-// due, which compares the token: see core.Lease.Doubt. A message follows a refusal, which has shown as much.
+// due, which compares the token: see lease.Lease.Doubt. A message follows a refusal, which has shown as much.
 
 // newestLeases has the newest lease of each key that this Locker holds, if a key has one holder. Of readers it has the
 // newest that others may have joined. It has none that has ended.
 type newestLeases struct {
 	mu    sync.Mutex // guards byKey
-	byKey map[string]*lease
+	byKey map[string]*attempt
 }
 
-// of returns the lease of a key, or nil.
-func (n *newestLeases) of(key string) *lease {
+// of returns the attempt with the lease of a key, or nil.
+func (n *newestLeases) of(key string) *attempt {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.byKey[key]
@@ -29,21 +29,20 @@ func (n *newestLeases) of(key string) *lease {
 func (t *traits) exclusive() bool { return t.limit == 0 || t.writes }
 
 // opens reports whether newestLeases has the lease. Readers with options of their own are not joined.
-func (l *lease) opens() bool {
-	e := l.attempt.engine
-	return e.exclusive() || e.reads && l.attempt.request.cfg.settings == e.cfg.settings
+func (a *attempt) opens() bool {
+	e := a.engine
+	return e.exclusive() || e.reads && a.request.cfg.settings == e.cfg.settings
 }
 
 // open notes a lease that begins. If a key has one holder, an earlier lease is in doubt.
-func (l *lease) open() {
-	if !l.opens() {
+func (a *attempt) open() {
+	if !a.opens() {
 		return
 	}
-	a := l.attempt
 	n := &a.engine.newest
 	n.mu.Lock()
 	before := n.byKey[a.id.lock]
-	n.byKey[a.id.lock] = l
+	n.byKey[a.id.lock] = a
 	n.mu.Unlock()
 	if before != nil {
 		before.seen(a.id.token, clock.MonoNow())
@@ -51,14 +50,14 @@ func (l *lease) open() {
 }
 
 // close notes that a lease has ended.
-func (l *lease) close() {
-	if !l.opens() {
+func (a *attempt) close() {
+	if !a.opens() {
 		return
 	}
-	n, key := &l.attempt.engine.newest, l.attempt.id.lock
+	n, key := &a.engine.newest, a.id.lock
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.byKey[key] == l {
+	if n.byKey[key] == a {
 		delete(n.byKey, key)
 	}
 }
@@ -68,22 +67,17 @@ func (l *lease) close() {
 func (e *engine) sees(holder, key string, asked clock.Mono) {
 	for _, side := range [...]*engine{e, e.twin} {
 		if side != nil {
-			if l := side.newest.of(key); l != nil {
-				l.seen(holder, asked)
+			if a := side.newest.of(key); a != nil {
+				a.seen(holder, asked)
 			}
 		}
 	}
 }
 
 // seen doubts the lease if it excludes a holder of its key.
-func (l *lease) seen(holder string, asked clock.Mono) {
-	a := l.attempt
+func (a *attempt) seen(holder string, asked clock.Mono) {
 	if holder == a.id.token || !a.engine.exclusive() && holder != "" && !wire.IsWriter(holder) {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.timer != nil && l.core.Doubt(asked) { // else it is yet to begin
-		l.timer.Reset(0)
-	}
+	a.lease.Doubt(asked)
 }

@@ -13,8 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
-	"github.com/redlatch/redlatch/internal/clock"
-	core "github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
@@ -33,13 +31,9 @@ func TestTexts(t *testing.T) {
 	l, err := NewSetNXPX(client)
 	require.NoError(t, err)
 	ctx := context.Background()
-	at := time.Date(2026, 1, 2, 3, 4, 5, 65e5, time.UTC)
 	try := func(opts ...Option) error {
 		_, err := l.TryLock(ctx, "k", opts...)
 		return err
-	}
-	expired := func(why core.Why, trouble error) error {
-		return wrap("unlock", "k", endError(why, clock.MonoOf(at), trouble))
 	}
 	unavailable := func(err error) error { return wrap("lock", "k", err) }
 	quorum := &QuorumError{
@@ -48,9 +42,6 @@ func TestTexts(t *testing.T) {
 	}
 	refused := &QuorumError{
 		Op: "acquire", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{ErrNotAcquired}, err: ErrNotAcquired,
-	}
-	lostByQuorum := &QuorumError{
-		Op: "extend", Key: "k", Need: 1, names: []string{"10.0.0.1:6379"}, Nodes: []error{errDeleted}, err: ErrLost,
 	}
 	foreign := &QuorumError{Op: "acquire", Key: "k", Need: 1, Nodes: []error{nil}}
 	split := &QuorumError{
@@ -127,11 +118,6 @@ func TestTexts(t *testing.T) {
 		{"lost, taken", wrap("extend", "k", errTaken)},
 		{"lost, gone or taken", wrap("unlock", "k", errNotOurs)},
 		{"lost, overwritten", wrap("extend", "k", errOverwritten)},
-		{"lost, a fixed lease", expired(core.Fixed, nil)},
-		{"lost, trouble", expired(core.Failing, &rediserr.NoReply{Within: time.Second})},
-		{"lost, in silence", expired(core.Silent, nil)},
-		{"lost, a dropped handle", expired(core.Dropped, nil)},
-		{"lost, a paused process", expired(core.Late, nil)},
 		{"lost, adopted too late", adopted},
 		{"max hold", wrap("unlock", "k", ErrMaxHold)},
 		{"released before", lock.Unlock(ctx)},
@@ -188,9 +174,6 @@ func TestTexts(t *testing.T) {
 		{"do all without keys", DoAll(ctx, l, nil, nothing)},
 		{"do all with an empty key", DoAll(ctx, l, []string{"k", ""}, nothing)},
 		{"try to do all without keys", TryDoAll(ctx, l, nil, nothing)},
-		{"the end of a lease that a quorum has lost", endError(core.Gone, 0, lostByQuorum)},
-		{"the end of a lease that is gone", endError(core.Gone, 0, errDeleted)},
-		{"the end of a lease that expired", endError(core.Fixed, 0, nil)},
 		{"lost before all were acquired", firstEnd("do all", []*Lock{lock})},
 		{"lead, stopped", Lead(stopped, l, "k", func(context.Context, *Lock) error { return nil })},
 		{"lead, max wait", Lead(ctx, l, "k", func(context.Context, *Lock) error { return nil }, WithMaxWait(math.MaxInt64))},
@@ -225,11 +208,6 @@ lost, gone: redlatch: extend "k": lock lost: the key is gone: expired, deleted o
 lost, taken: redlatch: extend "k": lock lost: another owner has the key
 lost, gone or taken: redlatch: unlock "k": lock lost: the key is gone (expired, deleted or evicted), or another owner has it
 lost, overwritten: redlatch: extend "k": lock lost: the key holds something else
-lost, a fixed lease: redlatch: unlock "k": lock lost: expired
-lost, trouble: redlatch: unlock "k": lock lost: expired: not extended since 03:04:05.006: no reply within 1s
-lost, in silence: redlatch: unlock "k": lock lost: expired: no reply from Redis since 03:04:05.006
-lost, a dropped handle: redlatch: unlock "k": lock lost: expired: the handle was dropped without Unlock
-lost, a paused process: redlatch: unlock "k": lock lost: expired: the process was too late to renew it
 lost, adopted too late: redlatch: adopt "k": lock lost: the key is gone: expired, deleted or evicted
 max hold: redlatch: unlock "k": lock lost: held for as long as WithMaxHold allows
 released before: redlatch: unlock "k": lock already released
@@ -286,9 +264,6 @@ try to do nothing: redlatch: try do "k": invalid argument: fn is nil
 do all without keys: redlatch: do all: invalid argument: there are no keys
 do all with an empty key: redlatch: do all: invalid argument: a key is empty
 try to do all without keys: redlatch: try do all: invalid argument: there are no keys
-the end of a lease that a quorum has lost: redlatch: lock lost: extend "k" needs 1 of 1 nodes; 10.0.0.1:6379: lock lost: the key is gone: expired, deleted or evicted
-the end of a lease that is gone: redlatch: lock lost: the key is gone: expired, deleted or evicted
-the end of a lease that expired: redlatch: lock lost: expired
 lost before all were acquired: redlatch: do all "k": lock already released, before all locks were acquired
 lead, stopped: redlatch: lead "k": context canceled: shutdown
 lead, max wait: redlatch: lead "k": invalid argument: WithMaxWait(2562047h47m16.854775807s): a follower waits until ctx ends

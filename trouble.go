@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
@@ -63,20 +64,22 @@ func (e *engine) troubleOf(r *request, attempts int, err error) (hook func(conte
 	return r.cfg.hooks.Trouble, event
 }
 
-// failures returns a function that calls Hooks.Trouble for an error of the work under the lock, if
+// failureHook returns a function that calls Hooks.Trouble for an error of the work under the lock, if
 // it is due. It has the hooks of the handle, which may leave its seat to others before.
-func (h handle) failures() func(ctx context.Context, err error) {
-	l := h.lease
-	l.mu.Lock()
-	hooks, since := h.seat.hooks, h.seat.since
-	l.mu.Unlock()
-	id, e := &l.attempt.id, l.attempt.engine
+func failureHook(h lease.Handle) func(ctx context.Context, err error) {
+	by, since := h.Granted()
+	var hooks *Hooks
+	if by != nil { // else the Lock is a zero one
+		hooks = by.Hooks.(*Hooks)
+	}
+	a := attemptOf(h)
+	id, e := &a.id, a.engine
 	return func(ctx context.Context, err error) {
 		if hooks == nil || hooks.Trouble == nil || !e.due(cause{kind: CauseFunc, key: id.lock}) {
 			return
 		}
 		hooks.Trouble(ctx, Event{
-			Strategy: e.name, Key: id.key, Owner: wire.Owner(id.token), Fence: h.fence(),
+			Strategy: e.name, Key: id.key, Owner: wire.Owner(id.token), Fence: fenceOf(h),
 			Elapsed: clock.Now().Since(since), Cause: CauseFunc, Err: err,
 		})
 	}

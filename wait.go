@@ -212,7 +212,7 @@ func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error
 	last, silence := n.Err, time.Duration(0)
 	switch {
 	case mine != nil:
-		last = mine.lease.refusal(r.names.key)
+		last = mine.refusal(r.names.key)
 	case n.Answer == line.Held:
 		last = &HeldError{Key: r.names.key, Owner: r.cfg.owner, ours: true}
 	case n.Answer == line.None:

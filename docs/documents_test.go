@@ -99,7 +99,7 @@ func TestCausesOfALossAreThoseOfErrors(t *testing.T) {
 	_, section, found := strings.Cut(mustRead(t, "docs/operations.md"), "\n## Locks are lost\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
-	source := mustRead(t, "errors.go") + mustRead(t, "scripts.go")
+	source := mustRead(t, "internal/lease/errors.go") + mustRead(t, "scripts.go")
 	rows := regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(section, -1)
 	require.NotEmpty(t, rows)
 	for _, row := range rows {

@@ -17,7 +17,7 @@ func TestAnExtensionKnowsWhetherTheOneBeforeFailed(t *testing.T) {
 		return clock.Instant{Mono: clock.Mono(time.Hour).Add(d), Wall: time.Hour + d}
 	}
 	const ttl = 10 * time.Second
-	l := Lease{Config: &Config{TTL: ttl, Asked: ttl, Timeout: time.Second, Renews: true}}
+	l := core{Config: &Config{TTL: ttl, Asked: ttl, Timeout: time.Second, Renews: true}}
 	l.Begin(at(0), at(0), clock.Validity(ttl, 0), 0)
 	for i, c := range []struct {
 		err   error

@@ -1,8 +1,9 @@
 // Package lease decides until when a lock is trusted, when it is renewed, who holds it, and why it
 // ended.
 //
-// A [Lease] decides for one grant. It does no IO, reads no clock, starts no goroutine and has no
-// mutex. Events go in with their time, and decisions come out.
+// A [Lease] is one grant with its handles. Package redlatch is its [Home], which sends commands and
+// calls hooks. In a Lease, a core decides. It does no IO, reads no clock, starts no goroutine and has
+// no mutex. Events go in with their time, and decisions come out.
 //
 //	        Begin          Unlock: Pass            Serve
 //	      ────────> held ───────────────> passing ───────> held, by the next handle
@@ -33,9 +34,9 @@
 //	doubt:    a sighting of another holder ends no lease. It makes a renewal due at once, unless one was sent since
 //	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
 //
-// # What the shell must do
+// # What the Lease does for its core
 //
-//  1. Guard the Lease with one mutex. Read the time, call a method, carry out the decision after
+//  1. Guard the core with one mutex. Read the time, call a method, carry out the decision after
 //     unlocking.
 //  2. Have one timer. Set it to Next after Begin, Tick, Extended and a Doubt that reports so, and call Tick when it
 //     fires.

@@ -6,7 +6,7 @@ import "github.com/redlatch/redlatch/internal/clock"
 // a renewal is due at once. Only Redis can compare, so the answer to the renewal decides. If one is in flight that
 // was sent before, another one follows it. What was asked before this process learned of the grant may be older than
 // the grant, and is no reason to doubt it.
-func (l *Lease) Doubt(asked clock.Mono) (due bool) {
+func (l *core) Doubt(asked clock.Mono) (due bool) {
 	if l.phase != held || asked.Before(l.opened.Mono) {
 		return false
 	}
@@ -15,9 +15,9 @@ func (l *Lease) Doubt(asked clock.Mono) (due bool) {
 }
 
 // inDoubt reports whether no renewal was sent since the lease was doubted.
-func (l *Lease) inDoubt() bool { return l.renewed.Mono.Before(l.doubted) }
+func (l *core) inDoubt() bool { return l.renewed.Mono.Before(l.doubted) }
 
 // due reports whether it is time for a renewal.
-func (l *Lease) due(now clock.Instant) bool {
+func (l *core) due(now clock.Instant) bool {
 	return l.inDoubt() || l.renewAt != 0 && now.Since(l.renewed) >= l.renewAt
 }

@@ -15,6 +15,7 @@ type Config struct {
 	Timeout time.Duration // of an extension, at most
 	Grace   time.Duration // see clock.Validity
 	Renews  bool
+	Hooks   any // of the call, for Home.Report
 }
 
 const (
@@ -42,7 +43,7 @@ type Seat struct {
 	DropsMinHold bool // Unlock does not wait for MinHold
 
 	state  seatState
-	handle int
+	handle int32 // small, since an attempt just fits into a size class
 }
 
 type seatState uint8
@@ -55,13 +56,13 @@ const (
 
 // Holds reports whether a handle has not left the lease to others. It may have ended with the
 // lease.
-func (s *Seat) Holds(handle int) bool { return s.handle == handle && s.state != left }
+func (s *Seat) Holds(handle int) bool { return int(s.handle) == handle && s.state != left }
 
 // Left reports whether the newest handle of the seat has left the lease to others.
 func (s *Seat) Left() bool { return s.state == left }
 
 // Number returns the number of the newest handle of the seat.
-func (s *Seat) Number() int { return s.handle }
+func (s *Seat) Number() int { return int(s.handle) }
 
 // A stage says who relies on a lease. It only grows.
 type stage uint8
@@ -91,11 +92,14 @@ const (
 // An Extension is one command that extends the key.
 type Extension struct {
 	Renewal bool          // else a caller asked for it
+	Again   bool          // the extension whose outcome came before failed, too. Extended sets it
+	Number  int           // of the newest handle of the first seat
 	Start   clock.Instant // when it is sent
 	TTL     time.Duration // from then on
 	Timeout time.Duration
 	Restore time.Duration // a node that has lost the lock restores it for this time; 0: it does not
-	Again   bool          // the extension whose outcome came before failed, too. Extended sets it
+
+	by caller // nobody: it is a renewal
 }
 
 // Release is how an Unlock goes on.

@@ -12,7 +12,7 @@ import (
 // A world is one lease with up to three handles that share it, or that pass it on. It has a key in
 // Redis, as far as the handles have given it back or keep others out.
 type world struct {
-	lease Lease
+	lease core
 	seats [3]Seat
 	state [3]uint8 // of the handles
 	given uint8    // how often the key was given back, or the right to it

@@ -1,322 +1,197 @@
 package lease
 
 import (
+	"context"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// Lease decides for one grant. It has a Config at first. Begin is called before all other methods
-// but Reveal.
+// A Lease is a lock that was granted, with all of its handles. Unlock may pass the lock on within the
+// process: that ends one handle and begins another. Readers share a lease: each has a seat.
+//
+// Its methods may be called from many goroutines. Only Init, and before Begin also Reveal and Expect,
+// may not.
 type Lease struct {
-	*Config
-	Passable bool // a line may pass the lock on
+	home    Home
+	running sync.WaitGroup // extensions in flight; none starts once the lease has ended
 
-	phase   phase
-	stage   stage
-	why     Why
-	flight  bool          // a renewal is in flight
-	dropped bool          // nobody had a handle at the newest Tick
-	claim   time.Duration // of a lock that was handed over and not extended yet; else 0
-	seats   int           // whose handles have not left, beside the first
-	keep    clock.Mono    // until when others are kept out, as handles that unlocked asked
-	granted clock.Instant // when the acquire was sent
-	opened  clock.Instant // when this process learned of the grant
-	served  clock.Instant // when the newest handle got the lock
-	start   clock.Instant // when the request was sent that set the end
-	length  time.Duration // trusted from start until start + length
-	renewed clock.Instant // when the newest renewal was sent, or when a claim began or a renewal failed
-	renewAt time.Duration // when to renew or check, counted from renewed; 0: never
-	doubted clock.Mono    // when the newest command was sent that has shown another holder; 0: none has
-	trouble error         // of the newest extension; nil if it succeeded
+	mu     sync.Mutex // guards the fields below
+	core   core
+	first  seat        // of the handle, or of the first reader
+	joined []*seat     // of other readers
+	timer  *time.Timer // runs renew; stopped when the lease ends
+	err    error       // why the lease ended, nil before
 }
 
-// Begin begins the lease of a request that was sent at start and answered before now. If length is
-// shorter than Asked makes it, it is a claim. Unless check is 0, the lease is renewed or checked after
-// that time at the latest.
-func (l *Lease) Begin(start, now clock.Instant, length, check time.Duration) {
-	l.granted, l.start, l.opened, l.served = start, start, now, now
-	l.prolong(start, length)
-	l.renew(start)
-	switch {
-	case length < clock.Validity(l.Asked, l.Grace):
-		l.claim, l.renewed, l.renewAt = length, now, claimLasts
-	case check > 0 && (check < l.renewAt || !l.Renews):
-		l.renewAt = check
-	}
+// Init prepares a lease for its grant. passable says that a line may pass the lock on.
+func (l *Lease) Init(home Home, cfg *Config, passable bool) {
+	l.home, l.core.Config, l.core.Passable = home, cfg, passable
 }
 
-// prolong lets the lease last until start + length. It never shortens the lease and never passes
-// MaxHold.
-func (l *Lease) prolong(start clock.Instant, length time.Duration) {
-	if l.MaxHold > 0 {
-		length = min(length, l.MaxHold-start.Since(l.granted))
-	}
-	later := start.Since(l.start)
-	if start.Mono.Before(l.start.Mono) { // the wall clock may have been set back since
-		later = -l.start.Since(start)
-	}
-	if later+length > l.length {
-		l.start, l.length = start, length
-	}
+// Reveal says that others know the token.
+func (l *Lease) Reveal() { l.core.Reveal() }
+
+// Expect says, before Begin, that one more handle will share the lease: see Seat.
+func (l *Lease) Expect() { l.core.Expect() }
+
+// Begin begins the lease of a request that was sent at start, and known to be granted at now. It makes
+// h the handle of a call with the Config by and with ctx. core.Begin says what length and check are.
+func (l *Lease) Begin(
+	ctx context.Context, h *Handle, by *Config, start, now clock.Instant, length, check time.Duration,
+) {
+	s := &l.first
+	*h = Handle{lease: l, seat: s}
+	_ = l.change(caller{s, ctx}, func() {
+		l.core.Begin(start, now, length, check)
+		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
+		s.take(h, by, start)
+	})
 }
 
-// renew notes that a renewal was sent at start. However long the lease lasts, the next renewal comes
-// soon, so that a deleted key is noticed.
-func (l *Lease) renew(start clock.Instant) {
-	l.renewed, l.renewAt = start, 0
-	if l.Renews {
-		l.renewAt = min(l.TTL/3, clock.Validity(l.TTL, l.Grace)/2)
-	}
+// Pass passes the lock on at now, and makes h the handle of another call.
+func (l *Lease) Pass(ctx context.Context, h *Handle, by *Config, now clock.Instant) {
+	s := &l.first
+	*h = Handle{lease: l, seat: s}
+	_ = l.change(caller{s, ctx}, func() {
+		h.number = l.core.Serve(&s.core)
+		s.take(h, by, now)
+	})
 }
 
-// Judge ends the lease if its time has passed. It reports whether the lease goes on.
-func (l *Lease) Judge(now clock.Instant) bool {
-	if l.phase == held && now.Since(l.start) >= l.length {
-		l.phase, l.why = lost, l.expired()
-	}
-	return l.why == None
+// Join makes h a handle that shares the lease. It reports false if nobody may join it any more.
+func (l *Lease) Join(ctx context.Context, h *Handle, by *Config, now clock.Instant) bool {
+	return l.share(ctx, h, by, now, true)
 }
 
-// expired returns why the lease was not renewed in time.
-func (l *Lease) expired() Why {
-	switch {
-	case l.MaxHold > 0 && l.start.Since(l.granted)+l.length >= l.MaxHold:
-		return MaxHold
-	case !l.Renews:
-		return Fixed
-	case l.trouble != nil:
-		return Failing
-	case l.flight:
-		return Silent
-	case l.dropped:
-		return Dropped
-	}
-	return Late
+// Seat makes h a handle that was expected.
+func (l *Lease) Seat(ctx context.Context, h *Handle, by *Config, now clock.Instant) {
+	l.share(ctx, h, by, now, false)
 }
 
-// End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has
-// ended.
-func (l *Lease) End(s *Seat, handle int, err error) {
-	if s.Holds(handle) {
-		l.end(err)
-	}
-}
-
-func (l *Lease) end(err error) {
-	if l.phase == held {
-		l.phase, l.why, l.trouble = lost, Gone, err
-	}
-}
-
-// Ended returns why the lease ended, when it was extended last, and the error of Gone and Failing.
-func (l *Lease) Ended() (why Why, start clock.Mono, err error) { return l.why, l.start.Mono, l.trouble }
-
-// Young reports whether the lease may be passed on.
-func (l *Lease) Young() bool { return l.stage == young }
-
-// Settle says that somebody relies on the token, or on the end of the lease.
-func (l *Lease) Settle() { l.stage = max(l.stage, settled) }
-
-// Reveal says that others may know the token.
-func (l *Lease) Reveal() { l.stage = shared }
-
-// Left returns what is left of the lease, or 0 if it has ended.
-func (l *Lease) Left(now clock.Instant) time.Duration {
-	if l.why != None {
-		return 0
-	}
-	return max(l.length-now.Since(l.start), 0)
-}
-
-// Until returns the end of the lease.
-func (l *Lease) Until() clock.Mono { return l.start.Mono.Add(l.length) }
-
-// Next returns the time until the next Tick: for a renewal or the end of the lease. inUse says that
-// a handle is in use. The first Tick comes half-way to the renewal.
-func (l *Lease) Next(now clock.Instant, inUse bool) time.Duration {
-	if l.phase == passing {
-		return passLasts
-	}
-	next := l.length - now.Since(l.start)
-	switch {
-	case l.flight, !inUse:
-		return next
-	case l.inDoubt():
-		return 0
-	case l.renewAt == 0:
-		return next
-	}
-	at := l.renewAt
-	if l.stage == young {
-		at /= 2
-	}
-	return min(next, at-now.Since(l.renewed))
-}
-
-// Tick says that the time of Next has come. It reports whether to send a renewal.
-func (l *Lease) Tick(now clock.Instant, inUse bool) (renew bool) {
-	if l.phase == passing {
-		return false
-	}
-	l.dropped = !inUse
-	l.Judge(now)
-	l.Settle()
-	if l.phase != held || l.flight || !inUse || !l.due(now) {
-		return false
-	}
-	l.flight = true
-	return true
-}
-
-// Send returns the extension to send at now: that of a caller to ttl, or of one who leaves and keeps
-// others out for keep, even beyond MaxHold. If both are 0, it is a renewal. The timeout is a part of
-// what is left, so that several attempts fit. A claim is short, so its extension gets the rest of the
-// claim, even if a caller has extended the lease meanwhile: Unlock waits for it.
-func (l *Lease) Send(ttl, keep time.Duration, now clock.Instant) Extension {
-	left := l.Left(now)
-	x := Extension{Renewal: ttl == 0 && keep == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
-	switch {
-	case !x.Renewal:
-	case l.claim > 0:
-		x.TTL, x.Timeout = max(l.TTL, l.Asked), max(min(left, l.claim), leastTimeout)
-	case l.Renews:
-		x.TTL = l.TTL
-	default:
-		x.TTL = time.Millisecond // too short to move the end
-	}
-	if l.MaxHold > 0 {
-		x.TTL = min(x.TTL, clock.TTLFor(l.MaxHold-now.Since(l.granted), l.Grace))
-	}
-	if keep > 0 {
-		x.TTL = keep
-	}
-	// Else it may come after the end, or another handle has given the lock up.
-	if left >= x.Timeout && l.stage != shared {
-		x.Restore = max(x.TTL, clock.TTLFor(left, l.Grace))
-	}
-	return x
-}
-
-// Extended notes the outcome of an extension, which came before now. err is nil if it was done. gone
-// says that the token does not hold the key. Otherwise the outcome is unknown, the lease stays as it
-// was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether the
-// lease goes on.
-func (l *Lease) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
-	if l.why != None {
-		return false
-	}
-	x.Again = l.trouble != nil
-	if l.trouble = err; x.Renewal {
-		l.flight = false
-	}
-	switch {
-	case !l.Judge(now): // the outcome comes too late
-	case err == nil:
-		l.prolong(x.Start, clock.Validity(x.TTL, l.Grace))
-		if x.Renewal || x.TTL >= l.Asked {
-			l.claim = 0
+func (l *Lease) share(ctx context.Context, h *Handle, by *Config, now clock.Instant, joins bool) (shares bool) {
+	s := new(seat)
+	*h = Handle{lease: l, seat: s}
+	var ended error // of a lease that had ended before
+	_ = l.change(caller{s, ctx}, func() {
+		if joins && !l.core.Join(now) {
+			return
 		}
-		if x.Renewal {
-			l.renew(x.Start)
+		shares = true
+		s.take(h, by, now)
+		l.joined = append(l.joined, s)
+		if !l.core.Young() {
+			s.weaken()
 		}
-	case gone:
-		l.end(err)
-	case x.Renewal:
-		most := min(x.Timeout, l.Timeout)
-		l.renewed, l.renewAt = now, most/4+time.Duration(random*float64(most/2))
+		if ended = l.err; ended != nil {
+			s.end(ended)
+		}
+	})
+	if ended != nil {
+		l.reportLost(ctx, *s, ended)
 	}
-	return l.why == None
+	return shares
 }
 
-// Expect says, before Begin, that one more handle will share the lease.
-func (l *Lease) Expect() { l.seats++ }
-
-// Join lets another handle share the lease, which must not be passed on. It reports false if the
-// lease has ended, or has lasted for
-//
-//	min(5 ms, Asked / 100)
-func (l *Lease) Join(now clock.Instant) bool {
-	if now.Since(l.opened) >= min(joinLasts, l.Asked/joinShare) || !l.Judge(now) {
-		return false
+// Doubt says that a command which was sent at asked has shown another holder. Then a renewal, which
+// compares the token, is due at once. It does nothing before Begin.
+func (l *Lease) Doubt(asked clock.Mono) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil && l.core.Doubt(asked) {
+		l.timer.Reset(0)
 	}
-	l.served = now
-	l.seats++
-	return true
 }
 
-// Unlock ends the handle of a seat, and says how to go on. Others are kept out for the time after,
-// and for the rest of MinHold, which counts from the newest grant that this process has learned of,
-// on the slower clock. keep is that time in whole milliseconds.
-//
-// The key is given back once: by the last handle to leave a lease that is held, or by the first
-// after a loss. What keeps others out then is what any handle has asked for. So a handle that leaves
-// before has nothing to send if the lease lasts until then.
-func (l *Lease) Unlock(s *Seat, handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
-	if !s.Holds(handle) || s.state == unlocked {
-		return Refuse, 0
+// Left returns for how long the lease keeps others out.
+func (l *Lease) Left() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left := l.core.Left(clock.Now())
+	if left > 0 {
+		left += l.core.Grace // others have to wait for that, too
 	}
-	if !l.Judge(now) {
-		s.state = unlocked
-		return l.give(now)
-	}
-	if !s.DropsMinHold {
-		after = max(after, l.MinHold-now.AtLeast(l.served))
-	}
-	if after = wholeMilliseconds(after); after > 0 {
-		l.keep = max(l.keep, now.Mono.Add(after))
-	}
-	switch {
-	case l.seats > 0 && after > l.Left(now):
-		s.state = left
-		return Keep, after
-	case l.seats > 0:
-		s.state = left
-		return l.Leave(now)
-	case l.Passable && l.stage == young && after == 0:
-		l.phase = passing
-		s.handle++
-		return Pass, 0
-	}
-	s.state = unlocked
-	return l.give(now)
+	return left
 }
 
-// Leave says that a handle has left the lease, after the extension that Keep asked for.
-func (l *Lease) Leave(now clock.Instant) (Release, time.Duration) {
-	if l.seats > 0 {
-		l.seats--
-		return Stay, 0
+// NotPassed says that a release was sent instead of passing the lock on.
+func (l *Lease) NotPassed() { _ = l.change(nobody, l.core.NotPassed) }
+
+// weakenLocked keeps only weak pointers to the handles: the lease is not young any more.
+func (l *Lease) weakenLocked() {
+	for s := range l.seatsLocked {
+		s.weaken()
 	}
-	return l.give(now)
 }
 
-// give gives the key back.
-func (l *Lease) give(now clock.Instant) (Release, time.Duration) {
-	keep := wholeMilliseconds(l.keep.Sub(now.Mono))
-	r := Give
-	switch {
-	case l.Judge(now):
-		l.why = Unlocked
-	case l.phase != lost, l.stage == shared:
-		r, keep = GiveNothing, 0
-	default:
-		r = GiveIfThere
+// inUseLocked reports whether a caller has a handle.
+func (l *Lease) inUseLocked() bool {
+	for s := range l.seatsLocked {
+		if s.inUse() {
+			return true
+		}
 	}
-	l.phase = released
-	return r, keep
+	return false
 }
 
-func wholeMilliseconds(d time.Duration) time.Duration {
-	return max(d+time.Millisecond-1, 0).Truncate(time.Millisecond)
+// seatsLocked yields the seats of the handles that have not left.
+func (l *Lease) seatsLocked(yield func(*seat) bool) {
+	if !l.first.core.Left() && !yield(&l.first) {
+		return
+	}
+	for _, s := range l.joined {
+		if !s.core.Left() && !yield(s) {
+			return
+		}
+	}
 }
 
-// Serve says that the line has passed the lock on. It returns the number of the next handle of a
-// seat, which judges the lease itself.
-func (l *Lease) Serve(s *Seat) int {
-	l.phase = held
-	return s.handle
+// change calls f with mu locked, and returns why the lease has ended. If f has ended it, change ends
+// what the handles have given out. After a loss it also reports the loss of each handle: in this
+// goroutine for the caller's.
+func (l *Lease) change(by caller, f func()) error {
+	l.mu.Lock()
+	f()
+	why, start, trouble := l.core.Ended()
+	if err := l.err; err != nil || why == None {
+		l.mu.Unlock()
+		return err
+	}
+	err := endError(why, start, trouble)
+	l.err = err
+	l.timer.Stop()
+	var lost []seat
+	var mine seat
+	for s := range l.seatsLocked {
+		s.end(err)
+		switch {
+		case why == Unlocked:
+		case s == by.seat:
+			mine = *s
+		default:
+			lost = append(lost, *s)
+		}
+	}
+	l.mu.Unlock()
+	l.home.Ended(why != Unlocked)
+	if why == Unlocked {
+		return err
+	}
+	for _, s := range lost {
+		if by.seat == nil && len(lost) == 1 {
+			l.reportLost(nobody.context(), s, err)
+		} else {
+			go l.reportLost(nobody.context(), s, err) // ends with the hook
+		}
+	}
+	l.reportLost(by.context(), mine, err)
+	return err
 }
 
-// NotPassed says that the line gives the lock back instead of passing it on.
-func (l *Lease) NotPassed() { l.phase, l.why = released, Unlocked }
+// reportLost reports that the handle of a seat was lost, unless the seat is empty.
+func (l *Lease) reportLost(ctx context.Context, s seat, err error) {
+	if s.by != nil {
+		l.home.Report(ctx, Report{By: s.by, Number: s.core.Number(), Elapsed: clock.Now().Since(s.since), Err: err})
+	}
+}

@@ -35,7 +35,7 @@ var (
 //	serve, notpassed, end HANDLE, settle, share, judge, left, holds HANDLE, open HANDLE, young
 //	wall D, mono D                       moves a clock
 type scenario struct {
-	Lease
+	core
 	zero       clock.Instant
 	mono, wall time.Duration // of the clocks, beside the time of the row
 	sent       []Extension
@@ -73,7 +73,7 @@ func (s *scenario) play(words []string) []string {
 
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
-	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), Lease: Lease{Passable: a.Has("passes"), Config: &Config{
+	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), core: core{Passable: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
 		Timeout: time.Second, Grace: a.Duration("grace"), Renews: a.Has("renews"),
 	}}}
