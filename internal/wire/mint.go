@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,7 +27,10 @@ import (
 // 2^54.
 type Mint struct {
 	secret cipher.Block
-	last   atomic.Uint64 // the time in 1/4096 ms, of the newest token
+
+	mu    sync.Mutex // guards the fields below
+	last  uint64     // the time in 1/4096 ms, of the newest token
+	block uuid.UUID  // what is encrypted: a cipher keeps no array of its caller on the stack
 }
 
 // NewMint returns a Mint with a secret of its own.
@@ -46,15 +48,15 @@ func NewMint() *Mint {
 // too.
 const LongestPrefix = 255
 
-// blocks has room for what is encrypted, since a cipher keeps no array of its caller on the stack.
-var blocks = sync.Pool{New: func() any { return new(uuid.UUID) }}
-
 // Token returns a fresh token of a Locker, for a key whose prefix has a length, and its number. Written
 // here, the token is one allocation.
 func (m *Mint) Token(owner string, manner Manner, prefix int) (token string, number uint64) {
 	now := uint64(time.Now().UnixNano())
-	number = m.next(now/1e6<<12 | now%1e6<<12/1e6)
-	id := m.seal(number>>12<<16 | manner.version()<<12 | number&0xfff)
+	m.mu.Lock()
+	number = max(now/1e6<<12|now%1e6<<12/1e6, m.last+1)
+	m.last = number
+	id := m.sealLocked(number>>12<<16 | manner.version()<<12 | number&0xfff)
+	m.mu.Unlock()
 	if manner == Mute {
 		id[8] |= mute
 	}
@@ -70,21 +72,10 @@ func (m *Mint) Token(owner string, manner Manner, prefix int) (token string, num
 	return string(hex.AppendEncode(append(text, '-'), id[10:])), number
 }
 
-// next returns a number that is larger than all before, and at least now.
-func (m *Mint) next(now uint64) uint64 {
-	for {
-		last := m.last.Load()
-		if number := max(now, last+1); m.last.CompareAndSwap(last, number) {
-			return number
-		}
-	}
-}
-
-// seal returns the UUID of a stamp and its proof, for a prefix of length 0. It is not of a Locker
+// sealLocked returns the UUID of a stamp and its proof, for a prefix of length 0. It is not of a Locker
 // that is mute.
-func (m *Mint) seal(stamp uint64) uuid.UUID {
-	id := blocks.Get().(*uuid.UUID)
-	defer blocks.Put(id)
+func (m *Mint) sealLocked(stamp uint64) uuid.UUID {
+	id := &m.block
 	clear(id[8:])
 	binary.BigEndian.PutUint64(id[:], stamp)
 	m.secret.Encrypt(id[:], id[:])
@@ -117,7 +108,9 @@ func (m *Mint) Made(token string) (number uint64, prefix int, made bool) {
 		return 0, 0, false
 	}
 	stamp := binary.BigEndian.Uint64(id[:])
-	sealed := m.seal(stamp)
+	m.mu.Lock()
+	sealed := m.sealLocked(stamp)
+	m.mu.Unlock()
 	prefix = int(id[15] ^ sealed[15])
 	sealed[15] = id[15]
 	if version == versionPolls {
