@@ -18,7 +18,7 @@ func TestAnExtensionKnowsWhetherTheOneBeforeFailed(t *testing.T) {
 	}
 	const ttl = 10 * time.Second
 	l := core{Config: &Config{TTL: ttl, Asked: ttl, Timeout: time.Second, Renews: true}}
-	l.Begin(at(0), at(0), clock.Validity(ttl, 0), 0)
+	l.begin(at(0), at(0), clock.Validity(ttl, 0), 0)
 	for i, c := range []struct {
 		err   error
 		again bool
@@ -26,8 +26,8 @@ func TestAnExtensionKnowsWhetherTheOneBeforeFailed(t *testing.T) {
 		{errors.New("away"), false}, {errors.New("away"), true}, {nil, true}, {nil, false}, {errors.New("away"), false},
 	} {
 		now := at(time.Duration(i) * time.Second)
-		x := l.Send(0, 0, now)
-		require.True(t, l.Extended(&x, now, c.err, false, 0))
+		x := l.send(0, 0, now)
+		require.True(t, l.extended(&x, now, c.err, false, 0))
 		require.Equal(t, c.again, x.Again, "%d", i)
 	}
 }

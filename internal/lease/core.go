@@ -6,17 +6,17 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A core decides for one grant. It has a Config at first. Begin is called before all other methods
-// but Reveal.
+// A core decides for one grant. It has a Config at first. begin is called before all other methods
+// but reveal and expect.
 type core struct {
 	*Config
-	Passable bool // a line may pass the lock on
+	passable bool // a line may pass the lock on
 
 	phase   phase
 	stage   stage
-	why     Why
+	why     ending
 	flight  bool          // a renewal is in flight
-	dropped bool          // nobody had a handle at the newest Tick
+	dropped bool          // nobody had a handle at the newest tick
 	claim   time.Duration // of a lock that was handed over and not extended yet; else 0
 	seats   int           // whose handles have not left, beside the first
 	keep    clock.Mono    // until when others are kept out, as handles that unlocked asked
@@ -31,10 +31,10 @@ type core struct {
 	trouble error         // of the newest extension; nil if it succeeded
 }
 
-// Begin begins the lease of a request that was sent at start and answered before now. If length is
+// begin begins the lease of a request that was sent at start and answered before now. If length is
 // shorter than Asked makes it, it is a claim. Unless check is 0, the lease is renewed or checked after
 // that time at the latest.
-func (l *core) Begin(start, now clock.Instant, length, check time.Duration) {
+func (l *core) begin(start, now clock.Instant, length, check time.Duration) {
 	l.granted, l.start, l.opened, l.served = start, start, now, now
 	l.prolong(start, length)
 	l.renew(start)
@@ -70,71 +70,73 @@ func (l *core) renew(start clock.Instant) {
 	}
 }
 
-// Judge ends the lease if its time has passed. It reports whether the lease goes on.
-func (l *core) Judge(now clock.Instant) bool {
+// judge ends the lease if its time has passed. It reports whether the lease goes on.
+func (l *core) judge(now clock.Instant) bool {
 	if l.phase == held && now.Since(l.start) >= l.length {
 		l.phase, l.why = lost, l.expired()
 	}
-	return l.why == None
+	return l.why == endNone
 }
 
 // expired returns why the lease was not renewed in time.
-func (l *core) expired() Why {
+func (l *core) expired() ending {
 	switch {
 	case l.MaxHold > 0 && l.start.Since(l.granted)+l.length >= l.MaxHold:
-		return MaxHold
+		return endMaxHold
 	case !l.Renews:
-		return Fixed
+		return endFixed
 	case l.trouble != nil:
-		return Failing
+		return endFailing
 	case l.flight:
-		return Silent
+		return endSilent
 	case l.dropped:
-		return Dropped
+		return endDropped
 	}
-	return Late
+	return endLate
 }
 
-// End ends the lease with err, which the shell knows from elsewhere, unless it or the handle has
+// endBy ends the lease with err, which the shell knows from elsewhere, unless it or the handle has
 // ended.
-func (l *core) End(s *Seat, handle int, err error) {
-	if s.Holds(handle) {
+func (l *core) endBy(s *seatCore, handle int, err error) {
+	if s.holds(handle) {
 		l.end(err)
 	}
 }
 
 func (l *core) end(err error) {
 	if l.phase == held {
-		l.phase, l.why, l.trouble = lost, Gone, err
+		l.phase, l.why, l.trouble = lost, endGone, err
 	}
 }
 
-// Ended returns why the lease ended, when it was extended last, and the error of Gone and Failing.
-func (l *core) Ended() (why Why, start clock.Mono, err error) { return l.why, l.start.Mono, l.trouble }
+// ended returns why the lease ended, when it was extended last, and the error of endGone and endFailing.
+func (l *core) ended() (why ending, start clock.Mono, err error) {
+	return l.why, l.start.Mono, l.trouble
+}
 
-// Young reports whether the lease may be passed on.
-func (l *core) Young() bool { return l.stage == young }
+// isYoung reports whether the lease may be passed on.
+func (l *core) isYoung() bool { return l.stage == young }
 
-// Settle says that somebody relies on the token, or on the end of the lease.
-func (l *core) Settle() { l.stage = max(l.stage, settled) }
+// settle says that somebody relies on the token, or on the end of the lease.
+func (l *core) settle() { l.stage = max(l.stage, settled) }
 
-// Reveal says that others may know the token.
-func (l *core) Reveal() { l.stage = shared }
+// reveal says that others may know the token.
+func (l *core) reveal() { l.stage = shared }
 
-// Left returns what is left of the lease, or 0 if it has ended.
-func (l *core) Left(now clock.Instant) time.Duration {
-	if l.why != None {
+// timeLeft returns what is left of the lease, or 0 if it has ended.
+func (l *core) timeLeft(now clock.Instant) time.Duration {
+	if l.why != endNone {
 		return 0
 	}
 	return max(l.length-now.Since(l.start), 0)
 }
 
-// Until returns the end of the lease.
-func (l *core) Until() clock.Mono { return l.start.Mono.Add(l.length) }
+// until returns the end of the lease.
+func (l *core) until() clock.Mono { return l.start.Mono.Add(l.length) }
 
-// Next returns the time until the next Tick: for a renewal or the end of the lease. inUse says that
-// a handle is in use. The first Tick comes half-way to the renewal.
-func (l *core) Next(now clock.Instant, inUse bool) time.Duration {
+// next returns the time until the next tick: for a renewal or the end of the lease. inUse says that
+// a handle is in use. The first tick comes half-way to the renewal.
+func (l *core) next(now clock.Instant, inUse bool) time.Duration {
 	if l.phase == passing {
 		return passLasts
 	}
@@ -154,14 +156,14 @@ func (l *core) Next(now clock.Instant, inUse bool) time.Duration {
 	return min(next, at-now.Since(l.renewed))
 }
 
-// Tick says that the time of Next has come. It reports whether to send a renewal.
-func (l *core) Tick(now clock.Instant, inUse bool) (renew bool) {
+// tick says that the time of next has come. It reports whether to send a renewal.
+func (l *core) tick(now clock.Instant, inUse bool) (renew bool) {
 	if l.phase == passing {
 		return false
 	}
 	l.dropped = !inUse
-	l.Judge(now)
-	l.Settle()
+	l.judge(now)
+	l.settle()
 	if l.phase != held || l.flight || !inUse || !l.due(now) {
 		return false
 	}
@@ -169,12 +171,12 @@ func (l *core) Tick(now clock.Instant, inUse bool) (renew bool) {
 	return true
 }
 
-// Send returns the extension to send at now: that of a caller to ttl, or of one who leaves and keeps
+// send returns the extension to send at now: that of a caller to ttl, or of one who leaves and keeps
 // others out for keep, even beyond MaxHold. If both are 0, it is a renewal. The timeout is a part of
 // what is left, so that several attempts fit. A claim is short, so its extension gets the rest of the
 // claim, even if a caller has extended the lease meanwhile: Unlock waits for it.
-func (l *core) Send(ttl, keep time.Duration, now clock.Instant) Extension {
-	left := l.Left(now)
+func (l *core) send(ttl, keep time.Duration, now clock.Instant) Extension {
+	left := l.timeLeft(now)
 	x := Extension{Renewal: ttl == 0 && keep == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
 	switch {
 	case !x.Renewal:
@@ -198,12 +200,12 @@ func (l *core) Send(ttl, keep time.Duration, now clock.Instant) Extension {
 	return x
 }
 
-// Extended notes the outcome of an extension, which came before now. err is nil if it was done. gone
+// extended notes the outcome of an extension, which came before now. err is nil if it was done. gone
 // says that the token does not hold the key. Otherwise the outcome is unknown, the lease stays as it
-// was, and a renewal is repeated after a pause. random is in [0, 1). Extended reports whether the
+// was, and a renewal is repeated after a pause. random is in [0, 1). It reports whether the
 // lease goes on.
-func (l *core) Extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
-	if l.why != None {
+func (l *core) extended(x *Extension, now clock.Instant, err error, gone bool, random float64) bool {
+	if l.why != endNone {
 		return false
 	}
 	x.Again = l.trouble != nil
@@ -211,7 +213,7 @@ func (l *core) Extended(x *Extension, now clock.Instant, err error, gone bool, r
 		l.flight = false
 	}
 	switch {
-	case !l.Judge(now): // the outcome comes too late
+	case !l.judge(now): // the outcome comes too late
 	case err == nil:
 		l.prolong(x.Start, clock.Validity(x.TTL, l.Grace))
 		if x.Renewal || x.TTL >= l.Asked {
@@ -226,18 +228,18 @@ func (l *core) Extended(x *Extension, now clock.Instant, err error, gone bool, r
 		most := min(x.Timeout, l.Timeout)
 		l.renewed, l.renewAt = now, most/4+time.Duration(random*float64(most/2))
 	}
-	return l.why == None
+	return l.why == endNone
 }
 
-// Expect says, before Begin, that one more handle will share the lease.
-func (l *core) Expect() { l.seats++ }
+// expect says, before begin, that one more handle will share the lease.
+func (l *core) expect() { l.seats++ }
 
-// Join lets another handle share the lease, which must not be passed on. It reports false if the
+// join lets another handle share the lease, which must not be passed on. It reports false if the
 // lease has ended, or has lasted for
 //
 //	min(5 ms, Asked / 100)
-func (l *core) Join(now clock.Instant) bool {
-	if now.Since(l.opened) >= min(joinLasts, l.Asked/joinShare) || !l.Judge(now) {
+func (l *core) join(now clock.Instant) bool {
+	if now.Since(l.opened) >= min(joinLasts, l.Asked/joinShare) || !l.judge(now) {
 		return false
 	}
 	l.served = now
@@ -245,63 +247,63 @@ func (l *core) Join(now clock.Instant) bool {
 	return true
 }
 
-// Unlock ends the handle of a seat, and says how to go on. Others are kept out for the time after,
+// unlock ends the handle of a seat, and says how to go on. Others are kept out for the time after,
 // and for the rest of MinHold, which counts from the newest grant that this process has learned of,
 // on the slower clock. keep is that time in whole milliseconds.
 //
 // The key is given back once: by the last handle to leave a lease that is held, or by the first
 // after a loss. What keeps others out then is what any handle has asked for. So a handle that leaves
 // before has nothing to send if the lease lasts until then.
-func (l *core) Unlock(s *Seat, handle int, now clock.Instant, after time.Duration) (r Release, keep time.Duration) {
-	if !s.Holds(handle) || s.state == unlocked {
-		return Refuse, 0
+func (l *core) unlock(s *seatCore, handle int, now clock.Instant, after time.Duration) (r release, keep time.Duration) {
+	if !s.holds(handle) || s.state == unlocked {
+		return refuse, 0
 	}
-	if !l.Judge(now) {
+	if !l.judge(now) {
 		s.state = unlocked
 		return l.give(now)
 	}
-	if !s.DropsMinHold {
+	if !s.dropsMinHold {
 		after = max(after, l.MinHold-now.AtLeast(l.served))
 	}
 	if after = wholeMilliseconds(after); after > 0 {
 		l.keep = max(l.keep, now.Mono.Add(after))
 	}
 	switch {
-	case l.seats > 0 && after > l.Left(now):
+	case l.seats > 0 && after > l.timeLeft(now):
 		s.state = left
-		return Keep, after
+		return keepOut, after
 	case l.seats > 0:
 		s.state = left
-		return l.Leave(now)
-	case l.Passable && l.stage == young && after == 0:
+		return l.leave(now)
+	case l.passable && l.stage == young && after == 0:
 		l.phase = passing
 		s.handle++
-		return Pass, 0
+		return passOn, 0
 	}
 	s.state = unlocked
 	return l.give(now)
 }
 
-// Leave says that a handle has left the lease, after the extension that Keep asked for.
-func (l *core) Leave(now clock.Instant) (Release, time.Duration) {
+// leave says that a handle has left the lease, after the extension that keepOut asked for.
+func (l *core) leave(now clock.Instant) (release, time.Duration) {
 	if l.seats > 0 {
 		l.seats--
-		return Stay, 0
+		return stay, 0
 	}
 	return l.give(now)
 }
 
 // give gives the key back.
-func (l *core) give(now clock.Instant) (Release, time.Duration) {
+func (l *core) give(now clock.Instant) (release, time.Duration) {
 	keep := wholeMilliseconds(l.keep.Sub(now.Mono))
-	r := Give
+	r := giveBack
 	switch {
-	case l.Judge(now):
-		l.why = Unlocked
+	case l.judge(now):
+		l.why = endUnlocked
 	case l.phase != lost, l.stage == shared:
-		r, keep = GiveNothing, 0
+		r, keep = giveNothing, 0
 	default:
-		r = GiveIfThere
+		r = giveIfThere
 	}
 	l.phase = released
 	return r, keep
@@ -311,12 +313,12 @@ func wholeMilliseconds(d time.Duration) time.Duration {
 	return max(d+time.Millisecond-1, 0).Truncate(time.Millisecond)
 }
 
-// Serve says that the line has passed the lock on. It returns the number of the next handle of a
+// serve says that the line has passed the lock on. It returns the number of the next handle of a
 // seat, which judges the lease itself.
-func (l *core) Serve(s *Seat) int {
+func (l *core) serve(s *seatCore) int {
 	l.phase = held
 	return int(s.handle)
 }
 
-// NotPassed says that the line gives the lock back instead of passing it on.
-func (l *core) NotPassed() { l.phase, l.why = released, Unlocked }
+// notPassed says that the line gives the lock back instead of passing it on.
+func (l *core) notPassed() { l.phase, l.why = released, endUnlocked }

@@ -5,21 +5,21 @@
 // calls hooks. In a Lease, a core decides. It does no IO, reads no clock, starts no goroutine and has
 // no mutex. Events go in with their time, and decisions come out.
 //
-//	        Begin          Unlock: Pass            Serve
+//	        begin          unlock: passOn          serve
 //	      ────────> held ───────────────> passing ───────> held, by the next handle
 //	                │  │                     │
-//	  Judge, Tick,  │  │ Unlock: Give        │ NotPassed
-//	  End, Extended │  └──────> released <───┘
-//	                v              ^
+//	  judge, tick,  │  │ unlock: giveBack    │ notPassed
+//	  endBy,        │  └──────> released <───┘
+//	  extended      v              ^
 //	              lost ────────────┘
-//	                    Unlock: GiveIfThere, GiveNothing
+//	                    unlock: giveIfThere, giveNothing
 //
 //	held      One handle has the lock. It is trusted before start + length.
 //	passing   The line passes the lock on, within the process and at once. No handle has it, and nothing is decided.
 //	lost      It ended before Unlock.
 //	released  Unlock was called.
 //
-// Beside that, a lease is young, then settled, then shared. Its first Tick, half-way to the
+// Beside that, a lease is young, then settled, then shared. Its first tick, half-way to the
 // renewal, and a call of Extend settle it. It is shared if others may know the token.
 //
 // # Invariants
@@ -32,20 +32,20 @@
 //	          on the token or the end
 //	renewal:  at most one renewal is in flight, beside what callers extend
 //	doubt:    a sighting of another holder ends no lease. It makes a renewal due at once, unless one was sent since
-//	loss:     while a lease is held, Next comes at start + length or before. So a loss is noticed without a reply
+//	loss:     while a lease is held, next comes at start + length or before. So a loss is noticed without a reply
 //
 // # What the Lease does for its core
 //
 //  1. Guard the core with one mutex. Read the time, call a method, carry out the decision after
 //     unlocking.
-//  2. Have one timer. Set it to Next after Begin, Tick, Extended and a Doubt that reports so, and call Tick when it
+//  2. Have one timer. Set it to next after begin, tick, extended and doubt, if that says so, and call tick when it
 //     fires.
-//  3. Send what Tick returns. Call Send just before the command leaves, and Extended when its
-//     outcome is known. If a caller extends the lock, call Settle and Judge first, and then do the
+//  3. send what tick returns. Call send just before the command leaves, and extended when its
+//     outcome is known. If a caller extends the lock, call settle and judge first, and then do the
 //     same.
-//  4. After any call, ask Ended. At the first reason, stop the timer and end what the handle has
-//     given out. Unless the reason is Unlocked, report the loss.
-//  5. After Pass, end what the handle has given out, and call Serve or NotPassed soon.
+//  4. After any call, ask ended. At the first reason, stop the timer and end what the handle has
+//     given out. Unless the reason is endUnlocked, report the loss.
+//  5. After passOn, end what the handle has given out, and call serve or notPassed soon.
 //  6. Keep the handle of a young lease alive. Later, say whether it is in use: a lease whose
 //     handle was dropped is not renewed.
 //

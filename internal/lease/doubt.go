@@ -2,11 +2,11 @@ package lease
 
 import "github.com/redlatch/redlatch/internal/clock"
 
-// Doubt says that a command which was sent at asked has shown that the token does not hold the key. It reports whether
+// doubt says that a command which was sent at asked has shown that the token does not hold the key. It reports whether
 // a renewal is due at once. Only Redis can compare, so the answer to the renewal decides. If one is in flight that
 // was sent before, another one follows it. What was asked before this process learned of the grant may be older than
 // the grant, and is no reason to doubt it.
-func (l *core) Doubt(asked clock.Mono) (due bool) {
+func (l *core) doubt(asked clock.Mono) (due bool) {
 	if l.phase != held || asked.Before(l.opened.Mono) {
 		return false
 	}

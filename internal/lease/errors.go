@@ -18,22 +18,22 @@ var (
 var errExpired = fmt.Errorf("%w: expired", ErrLost)
 
 // endError returns the error of a lease that ended after the extension, or the grant, of start.
-func endError(why Why, start clock.Mono, trouble error) error {
+func endError(why ending, start clock.Mono, trouble error) error {
 	const clockTime = "15:04:05.000"
 	switch why {
-	case Unlocked:
+	case endUnlocked:
 		return ErrReleased
-	case MaxHold:
+	case endMaxHold:
 		return ErrMaxHold
-	case Gone:
+	case endGone:
 		return trouble
-	case Failing:
+	case endFailing:
 		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), rediserr.Text(trouble))
-	case Silent:
+	case endSilent:
 		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
-	case Dropped:
+	case endDropped:
 		return fmt.Errorf("%w: the handle was dropped without Unlock", errExpired)
-	case Late:
+	case endLate:
 		return fmt.Errorf("%w: the process was too late to renew it", errExpired)
 	}
 	return errExpired

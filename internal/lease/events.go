@@ -21,7 +21,7 @@ type Config struct {
 const (
 	claimLasts   = 20 * time.Millisecond // a claim is extended then. Shorter holds save the command
 	leastTimeout = 50 * time.Millisecond // the shortest timeout of an extension
-	passLasts    = time.Millisecond      // a Tick between two handles comes again then
+	passLasts    = time.Millisecond      // a tick between two handles comes again then
 
 	joinLasts = 5 * time.Millisecond // other handles may join a lease for this time
 	joinShare = 100                  // and for this part of the TTL
@@ -37,10 +37,10 @@ const (
 	released
 )
 
-// A Seat is the place of a handle in a lease. Its zero value is that of the first handle. A handle
+// A seatCore is the place of a handle in a lease. Its zero value is that of the first handle. A handle
 // that passes the lock on leaves its seat to the next one, which has the next number.
-type Seat struct {
-	DropsMinHold bool // Unlock does not wait for MinHold
+type seatCore struct {
+	dropsMinHold bool // Unlock does not wait for MinHold
 
 	state  seatState
 	handle int32 // small, since an attempt just fits into a size class
@@ -54,15 +54,15 @@ const (
 	unlocked           // Unlock was called, and the lease has ended
 )
 
-// Holds reports whether a handle has not left the lease to others. It may have ended with the
+// holds reports whether a handle has not left the lease to others. It may have ended with the
 // lease.
-func (s *Seat) Holds(handle int) bool { return int(s.handle) == handle && s.state != left }
+func (s *seatCore) holds(handle int) bool { return int(s.handle) == handle && s.state != left }
 
-// Left reports whether the newest handle of the seat has left the lease to others.
-func (s *Seat) Left() bool { return s.state == left }
+// hasLeft reports whether the newest handle of the seat has left the lease to others.
+func (s *seatCore) hasLeft() bool { return s.state == left }
 
-// Number returns the number of the newest handle of the seat.
-func (s *Seat) Number() int { return int(s.handle) }
+// number returns the number of the newest handle of the seat.
+func (s *seatCore) number() int { return int(s.handle) }
 
 // A stage says who relies on a lease. It only grows.
 type stage uint8
@@ -73,26 +73,26 @@ const (
 	shared               // also others, who may know the token
 )
 
-// Why is the reason for the end of a lease.
-type Why uint8
+// ending is the reason for the end of a lease.
+type ending uint8
 
 // Why a lease ended.
 const (
-	None     Why = iota // It has not.
-	Unlocked            // Unlock ended it.
-	MaxHold             // It lasted as long as it may.
-	Fixed               // It was not to be renewed.
-	Failing             // Extensions failed.
-	Silent              // A renewal had no answer.
-	Dropped             // Nobody had a handle any more.
-	Late                // The process did not renew it in time.
-	Gone                // Redis, or the other side of a migration, said so.
+	endNone     ending = iota // It has not.
+	endUnlocked               // Unlock ended it.
+	endMaxHold                // It lasted as long as it may.
+	endFixed                  // It was not to be renewed.
+	endFailing                // Extensions failed.
+	endSilent                 // A renewal had no answer.
+	endDropped                // Nobody had a handle any more.
+	endLate                   // The process did not renew it in time.
+	endGone                   // Redis, or the other side of a migration, said so.
 )
 
 // An Extension is one command that extends the key.
 type Extension struct {
 	Renewal bool          // else a caller asked for it
-	Again   bool          // the extension whose outcome came before failed, too. Extended sets it
+	Again   bool          // the extension whose outcome came before failed, too
 	Number  int           // of the newest handle of the first seat
 	Start   clock.Instant // when it is sent
 	TTL     time.Duration // from then on
@@ -102,16 +102,16 @@ type Extension struct {
 	by caller // nobody: it is a renewal
 }
 
-// Release is how an Unlock goes on.
-type Release uint8
+// release is how an Unlock goes on.
+type release uint8
 
 // How an Unlock goes on.
 const (
-	Refuse      Release = iota // The handle had ended by Unlock.
-	Pass                       // Let the line pass the lock on, or give it back.
-	Give                       // Release the key.
-	GiveIfThere                // Release the key if it is still there. The lease was lost.
-	GiveNothing                // Send nothing. After a loss, another handle has given the key back, or may hold it.
-	Stay                       // Send nothing. Other handles share the lease.
-	Keep                       // Others share the lease. Extend it to keep others out, see Send. Then call Leave.
+	refuse      release = iota // The handle had ended by Unlock.
+	passOn                     // Let the line pass the lock on, or give it back.
+	giveBack                   // Release the key.
+	giveIfThere                // Release the key if it is still there. The lease was lost.
+	giveNothing                // Send nothing. After a loss, another handle has given the key back, or may hold it.
+	stay                       // Send nothing. Other handles share the lease.
+	keepOut                    // Others share the lease. Extend it to keep others out, see send. Then call leave.
 )

@@ -13,13 +13,13 @@ import (
 // Redis, as far as the handles have given it back or keep others out.
 type world struct {
 	lease core
-	seats [3]Seat
+	seats [3]seatCore
 	state [3]uint8 // of the handles
 	given uint8    // how often the key was given back, or the right to it
 	kept  bool     // a handle that has left was told that others are kept out
 	asks  uint8    // handles that leave when the extension that keeps others out has ended
 	ended bool     // the lease had ended before
-	why   Why
+	why   ending
 	now   uint8 // instant
 }
 
@@ -45,8 +45,8 @@ func (w *world) at() clock.Instant {
 // unlock has a handle call Unlock.
 func (w *world) unlock(i int, after time.Duration) {
 	before := w.lease.phase
-	r, keep := w.lease.Unlock(&w.seats[i], 0, w.at(), after)
-	if w.state[i] == gone && r != Refuse {
+	r, keep := w.lease.unlock(&w.seats[i], 0, w.at(), after)
+	if w.state[i] == gone && r != refuse {
 		w.given = 9 // a second call decides something
 	}
 	w.state[i] = gone
@@ -54,18 +54,18 @@ func (w *world) unlock(i int, after time.Duration) {
 }
 
 // goOn does what Unlock or Leave says.
-func (w *world) goOn(before phase, r Release, keep time.Duration) {
+func (w *world) goOn(before phase, r release, keep time.Duration) {
 	switch r {
-	case Give, GiveIfThere:
+	case giveBack, giveIfThere:
 		w.given++
 		if w.kept && keep == 0 {
 			w.given = 9 // nobody keeps others out, though a handle was told so
 		}
-	case GiveNothing:
+	case giveNothing:
 		if before == held || before == lost {
 			w.given++ // the right was used, since others may know the token
 		}
-	case Keep:
+	case keepOut:
 		w.asks++
 	}
 }
@@ -73,13 +73,13 @@ func (w *world) goOn(before phase, r Release, keep time.Duration) {
 // leave has a handle leave that keeps others out. done says that its extension was.
 func (w *world) leave(done bool) {
 	if done {
-		x := w.lease.Send(0, 20*time.Second, w.at())
-		w.lease.Extended(&x, w.at(), nil, false, 0)
+		x := w.lease.send(0, 20*time.Second, w.at())
+		w.lease.extended(&x, w.at(), nil, false, 0)
 		w.kept = true
 	}
 	w.asks--
 	before := w.lease.phase
-	r, keep := w.lease.Leave(w.at())
+	r, keep := w.lease.leave(w.at())
 	w.goOn(before, r, keep)
 }
 
@@ -99,17 +99,17 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 		if int(from.now)+1 < len(instants) {
 			step(explore.Calm, "time passes", func(w *world) { w.now++ })
 		}
-		step(explore.Fault, "judge", func(w *world) { w.lease.Judge(w.at()) })
-		step(explore.Fault, "share", func(w *world) { w.lease.Reveal() })
-		step(explore.Fault, "doubt", func(w *world) { w.lease.Doubt(w.at().Mono) })
-		step(explore.Fault, "tick", func(w *world) { w.lease.Tick(w.at(), true) })
+		step(explore.Fault, "judge", func(w *world) { w.lease.judge(w.at()) })
+		step(explore.Fault, "share", func(w *world) { w.lease.reveal() })
+		step(explore.Fault, "doubt", func(w *world) { w.lease.doubt(w.at().Mono) })
+		step(explore.Fault, "tick", func(w *world) { w.lease.tick(w.at(), true) })
 		step(explore.Fault, "extended", func(w *world) {
-			x := w.lease.Send(9*time.Second, 0, w.at())
-			w.lease.Extended(&x, w.at(), nil, false, 0)
+			x := w.lease.send(9*time.Second, 0, w.at())
+			w.lease.extended(&x, w.at(), nil, false, 0)
 		})
 		step(explore.Fault, "gone", func(w *world) {
-			x := w.lease.Send(0, 0, w.at())
-			w.lease.Extended(&x, w.at(), errGone, true, 0)
+			x := w.lease.send(0, 0, w.at())
+			w.lease.extended(&x, w.at(), errGone, true, 0)
 		})
 		if from.asks > 0 {
 			step(explore.Calm, "leave", func(w *world) { w.leave(true) })
@@ -119,9 +119,9 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 			switch from.state[i] {
 			case away:
 				step(explore.Fault, fmt.Sprint("join ", i), func(w *world) {
-					if w.state[i] = never; w.lease.Join(w.at()) {
+					if w.state[i] = never; w.lease.join(w.at()) {
 						w.state[i] = holding
-					} else if w.now == 0 && w.lease.why == None {
+					} else if w.now == 0 && w.lease.why == endNone {
 						w.given = 9 // it was refused while the lease is open
 					}
 				})
@@ -145,18 +145,18 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 		switch {
 		case w.given > 1:
 			return "the key is given back twice, or something is wrong that never may be"
-		case w.given == 1 && w.lease.why == None:
+		case w.given == 1 && w.lease.why == endNone:
 			return "the key is given back while the lease is trusted"
 		case w.given == 0 && using == 0:
 			return "nobody gives the key back"
-		case w.lease.why == None && using == 0:
+		case w.lease.why == endNone && using == 0:
 			return "the lease goes on without a handle"
-		case w.lease.why == None && w.lease.seats+1 != using:
+		case w.lease.why == endNone && w.lease.seats+1 != using:
 			return "the lease does not know how many share it"
 		case w.ended && w.lease.why != w.why:
 			return "the reason of an end has changed"
 		}
-		w.ended, w.why = w.lease.why != None, w.lease.why
+		w.ended, w.why = w.lease.why != endNone, w.lease.why
 		return ""
 	}
 	walk.Ended = func(w *world) bool { return w.given == 1 && w.asks == 0 }
@@ -165,7 +165,7 @@ func TestHandlesThatShareALeaseGiveTheKeyBackOnce(t *testing.T) {
 		start.state[2] = never
 	}
 	start.lease.Config = &sharing
-	start.lease.Expect()
-	start.lease.Begin(start.at(), start.at(), 8900*time.Millisecond, 0)
+	start.lease.expect()
+	start.lease.begin(start.at(), start.at(), 8900*time.Millisecond, 0)
 	walk.Test(t, start)
 }

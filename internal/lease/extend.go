@@ -14,13 +14,13 @@ import (
 func (l *Lease) renew() {
 	now, renew := clock.Now(), false
 	_ = l.change(nobody, func() {
-		renew = l.core.Tick(now, l.inUseLocked())
+		renew = l.core.tick(now, l.inUseLocked())
 		l.weakenLocked()
 		if renew {
 			l.running.Add(1)
 		}
-		if l.core.Judge(now) {
-			l.timer.Reset(l.core.Next(now, l.inUseLocked()))
+		if l.core.judge(now) {
+			l.timer.Reset(l.core.next(now, l.inUseLocked()))
 		}
 	})
 	if renew {
@@ -28,12 +28,12 @@ func (l *Lease) renew() {
 	}
 }
 
-// send sends an extension, see core.Send, and waits for its outcome until ctx ends. Its caller has
+// send sends an extension, see core.send, and waits for its outcome until ctx ends. Its caller has
 // added it to l.running while the lease was held.
 func (l *Lease) send(ctx context.Context, by caller, ttl, keep time.Duration) error {
 	l.mu.Lock()
-	x := l.core.Send(ttl, keep, clock.Now())
-	x.Number, x.by = l.first.core.Number(), by
+	x := l.core.send(ttl, keep, clock.Now())
+	x.Number, x.by = l.first.core.number(), by
 	l.mu.Unlock()
 	return l.home.Extend(ctx, x)
 }
@@ -48,8 +48,8 @@ func (l *Lease) Extended(x *Extension, late bool, err error) error {
 	var s seat
 	ended := l.change(x.by, func() {
 		now = clock.Now()
-		if l.core.Extended(x, now, err, errors.Is(err, ErrLost), rand.Float64()) {
-			l.timer.Reset(l.core.Next(now, l.inUseLocked()))
+		if l.core.extended(x, now, err, errors.Is(err, ErrLost), rand.Float64()) {
+			l.timer.Reset(l.core.next(now, l.inUseLocked()))
 		}
 		for taken := range l.seatsLocked {
 			if x.by.seat == nil || x.by.seat == taken {

@@ -41,7 +41,7 @@ func (h Handle) Granted() (by *Config, since clock.Instant) {
 func (h Handle) change(by caller, f func()) error {
 	holds := false
 	err := h.lease.change(by, func() {
-		if holds = h.seat.core.Holds(h.number); holds {
+		if holds = h.seat.core.holds(h.number); holds {
 			f()
 		}
 	})
@@ -53,7 +53,7 @@ func (h Handle) change(by caller, f func()) error {
 
 // errLocked returns why the handle has ended. It does not judge the lease.
 func (h Handle) errLocked() error {
-	if !h.seat.core.Holds(h.number) {
+	if !h.seat.core.holds(h.number) {
 		return ErrReleased
 	}
 	return h.lease.err
@@ -61,13 +61,13 @@ func (h Handle) errLocked() error {
 
 // Err judges the lease and returns why the handle ended.
 func (h Handle) Err() error {
-	return h.change(caller{seat: h.seat}, func() { h.lease.core.Judge(clock.Now()) })
+	return h.change(caller{seat: h.seat}, func() { h.lease.core.judge(clock.Now()) })
 }
 
 // End ends the lease with the err of the other side of a migration, unless it or the handle has
 // ended.
 func (h Handle) End(err error) {
-	_ = h.lease.change(nobody, func() { h.lease.core.End(&h.seat.core, h.number, err) })
+	_ = h.lease.change(nobody, func() { h.lease.core.endBy(&h.seat.core, h.number, err) })
 }
 
 // Unlock ends the handle. It leaves the lock to others who share it, passes it on within the
@@ -77,42 +77,42 @@ func (h Handle) End(err error) {
 // others may know the token, the key is left alone: another handle may hold it.
 func (h Handle) Unlock(ctx context.Context, after time.Duration) error {
 	l := h.lease
-	var what Release
+	var what release
 	var keep time.Duration
 	var began clock.Instant
 	var s seat
 	ended := l.change(caller{h.seat, ctx}, func() {
 		began = clock.Now()
-		what, keep = l.core.Unlock(&h.seat.core, h.number, began, after)
+		what, keep = l.core.unlock(&h.seat.core, h.number, began, after)
 		s = *h.seat
 		switch what {
-		case Keep:
+		case keepOut:
 			l.running.Add(1)
 			fallthrough
-		case Stay, Pass:
+		case stay, passOn:
 			h.seat.end(ErrReleased)
 		}
 	})
 	now, passed := began, false
 	var err error
-	if what == Keep {
+	if what == keepOut {
 		what, keep, err = l.leaveAfter(ctx, caller{h.seat, ctx}, keep)
 		now = clock.Now()
 	}
 	switch what {
-	case Refuse:
+	case refuse:
 		return ErrReleased
-	case Pass:
+	case passOn:
 		passed, err = l.home.Pass(ctx, now)
-	case Give, GiveIfThere:
-		err = l.home.GiveBack(ctx, now, keep, what == Give)
+	case giveBack, giveIfThere:
+		err = l.home.GiveBack(ctx, now, keep, what == giveBack)
 	}
 	replied := now
-	if !passed && what != Stay {
+	if !passed && what != stay {
 		replied = clock.Now()
 		l.running.Wait()
 	}
-	if ended != nil && (what == GiveIfThere || what == GiveNothing) {
+	if ended != nil && (what == giveIfThere || what == giveNothing) {
 		return ended
 	}
 	l.home.Report(ctx, Report{
@@ -123,13 +123,13 @@ func (h Handle) Unlock(ctx context.Context, after time.Duration) error {
 
 // leaveAfter extends the lease by keep, for a handle that leaves it to others and keeps others out. It
 // returns how to go on. If another handle has given the key back by then, nothing is left to do.
-func (l *Lease) leaveAfter(ctx context.Context, by caller, keep time.Duration) (Release, time.Duration, error) {
+func (l *Lease) leaveAfter(ctx context.Context, by caller, keep time.Duration) (release, time.Duration, error) {
 	err := l.send(context.WithoutCancel(ctx), by, 0, keep)
 	if errors.Is(err, ErrReleased) { // as the handle has
 		err = nil
 	}
-	var what Release
-	_ = l.change(nobody, func() { what, keep = l.core.Leave(clock.Now()) })
+	var what release
+	_ = l.change(nobody, func() { what, keep = l.core.leave(clock.Now()) })
 	return what, keep, err
 }
 
@@ -137,9 +137,9 @@ func (l *Lease) leaveAfter(ctx context.Context, by caller, keep time.Duration) (
 func (h Handle) Extend(ctx context.Context, ttl time.Duration) error {
 	l := h.lease
 	if err := h.change(caller{h.seat, ctx}, func() {
-		l.core.Settle()
+		l.core.settle()
 		l.weakenLocked()
-		if l.core.Judge(clock.Now()) {
+		if l.core.judge(clock.Now()) {
 			l.running.Add(1)
 		}
 	}); err != nil {
@@ -152,7 +152,7 @@ func (h Handle) Extend(ctx context.Context, ttl time.Duration) error {
 // others: then they must not.
 func (h Handle) Reveal() (has bool) {
 	_ = h.change(caller{seat: h.seat}, func() {
-		h.lease.core.Reveal()
+		h.lease.core.reveal()
 		h.lease.weakenLocked()
 		has = true
 	})
@@ -163,14 +163,14 @@ func (h Handle) Reveal() (has bool) {
 func (h Handle) DropMinHold() {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	h.seat.core.DropsMinHold = true
+	h.seat.core.dropsMinHold = true
 }
 
 // Until returns the end of the lease.
 func (h Handle) Until() time.Time {
 	h.lease.mu.Lock()
 	defer h.lease.mu.Unlock()
-	return h.lease.core.Until().Time()
+	return h.lease.core.until().Time()
 }
 
 // Ended returns a ctx without values that ends with the handle.

@@ -27,25 +27,25 @@ type Lease struct {
 
 // Init prepares a lease for its grant. passable says that a line may pass the lock on.
 func (l *Lease) Init(home Home, cfg *Config, passable bool) {
-	l.home, l.core.Config, l.core.Passable = home, cfg, passable
+	l.home, l.core.Config, l.core.passable = home, cfg, passable
 }
 
 // Reveal says that others know the token.
-func (l *Lease) Reveal() { l.core.Reveal() }
+func (l *Lease) Reveal() { l.core.reveal() }
 
 // Expect says, before Begin, that one more handle will share the lease: see Seat.
-func (l *Lease) Expect() { l.core.Expect() }
+func (l *Lease) Expect() { l.core.expect() }
 
 // Begin begins the lease of a request that was sent at start, and known to be granted at now. It makes
-// h the handle of a call with the Config by and with ctx. core.Begin says what length and check are.
+// h the handle of a call with the Config by and with ctx. core.begin says what length and check are.
 func (l *Lease) Begin(
 	ctx context.Context, h *Handle, by *Config, start, now clock.Instant, length, check time.Duration,
 ) {
 	s := &l.first
 	*h = Handle{lease: l, seat: s}
 	_ = l.change(caller{s, ctx}, func() {
-		l.core.Begin(start, now, length, check)
-		l.timer = time.AfterFunc(l.core.Next(now, true), l.renew) // Unlock waits for what it sends
+		l.core.begin(start, now, length, check)
+		l.timer = time.AfterFunc(l.core.next(now, true), l.renew) // Unlock waits for what it sends
 		s.take(h, by, start)
 	})
 }
@@ -55,7 +55,7 @@ func (l *Lease) Pass(ctx context.Context, h *Handle, by *Config, now clock.Insta
 	s := &l.first
 	*h = Handle{lease: l, seat: s}
 	_ = l.change(caller{s, ctx}, func() {
-		h.number = l.core.Serve(&s.core)
+		h.number = l.core.serve(&s.core)
 		s.take(h, by, now)
 	})
 }
@@ -75,13 +75,13 @@ func (l *Lease) share(ctx context.Context, h *Handle, by *Config, now clock.Inst
 	*h = Handle{lease: l, seat: s}
 	var ended error // of a lease that had ended before
 	_ = l.change(caller{s, ctx}, func() {
-		if joins && !l.core.Join(now) {
+		if joins && !l.core.join(now) {
 			return
 		}
 		shares = true
 		s.take(h, by, now)
 		l.joined = append(l.joined, s)
-		if !l.core.Young() {
+		if !l.core.isYoung() {
 			s.weaken()
 		}
 		if ended = l.err; ended != nil {
@@ -99,7 +99,7 @@ func (l *Lease) share(ctx context.Context, h *Handle, by *Config, now clock.Inst
 func (l *Lease) Doubt(asked clock.Mono) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.timer != nil && l.core.Doubt(asked) {
+	if l.timer != nil && l.core.doubt(asked) {
 		l.timer.Reset(0)
 	}
 }
@@ -108,7 +108,7 @@ func (l *Lease) Doubt(asked clock.Mono) {
 func (l *Lease) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	left := l.core.Left(clock.Now())
+	left := l.core.timeLeft(clock.Now())
 	if left > 0 {
 		left += l.core.Grace // others have to wait for that, too
 	}
@@ -116,7 +116,7 @@ func (l *Lease) Left() time.Duration {
 }
 
 // NotPassed says that a release was sent instead of passing the lock on.
-func (l *Lease) NotPassed() { _ = l.change(nobody, l.core.NotPassed) }
+func (l *Lease) NotPassed() { _ = l.change(nobody, l.core.notPassed) }
 
 // weakenLocked keeps only weak pointers to the handles: the lease is not young any more.
 func (l *Lease) weakenLocked() {
@@ -137,11 +137,11 @@ func (l *Lease) inUseLocked() bool {
 
 // seatsLocked yields the seats of the handles that have not left.
 func (l *Lease) seatsLocked(yield func(*seat) bool) {
-	if !l.first.core.Left() && !yield(&l.first) {
+	if !l.first.core.hasLeft() && !yield(&l.first) {
 		return
 	}
 	for _, s := range l.joined {
-		if !s.core.Left() && !yield(s) {
+		if !s.core.hasLeft() && !yield(s) {
 			return
 		}
 	}
@@ -153,8 +153,8 @@ func (l *Lease) seatsLocked(yield func(*seat) bool) {
 func (l *Lease) change(by caller, f func()) error {
 	l.mu.Lock()
 	f()
-	why, start, trouble := l.core.Ended()
-	if err := l.err; err != nil || why == None {
+	why, start, trouble := l.core.ended()
+	if err := l.err; err != nil || why == endNone {
 		l.mu.Unlock()
 		return err
 	}
@@ -166,7 +166,7 @@ func (l *Lease) change(by caller, f func()) error {
 	for s := range l.seatsLocked {
 		s.end(err)
 		switch {
-		case why == Unlocked:
+		case why == endUnlocked:
 		case s == by.seat:
 			mine = *s
 		default:
@@ -174,8 +174,8 @@ func (l *Lease) change(by caller, f func()) error {
 		}
 	}
 	l.mu.Unlock()
-	l.home.Ended(why != Unlocked)
-	if why == Unlocked {
+	l.home.Ended(why != endUnlocked)
+	if why == endUnlocked {
 		return err
 	}
 	for _, s := range lost {
@@ -192,6 +192,6 @@ func (l *Lease) change(by caller, f func()) error {
 // reportLost reports that the handle of a seat was lost, unless the seat is empty.
 func (l *Lease) reportLost(ctx context.Context, s seat, err error) {
 	if s.by != nil {
-		l.home.Report(ctx, Report{By: s.by, Number: s.core.Number(), Elapsed: clock.Now().Since(s.since), Err: err})
+		l.home.Report(ctx, Report{By: s.by, Number: s.core.number(), Elapsed: clock.Now().Since(s.since), Err: err})
 	}
 }

@@ -39,14 +39,14 @@ type scenario struct {
 	zero       clock.Instant
 	mono, wall time.Duration // of the clocks, beside the time of the row
 	sent       []Extension
-	seats      map[string]*Seat
+	seats      map[string]*seatCore
 }
 
 // seat returns the seat of a handle, and its number there.
-func (s *scenario) seat(handle string) (*Seat, int) {
+func (s *scenario) seat(handle string) (*seatCore, int) {
 	name := strings.TrimLeft(handle, "0123456789")
 	if s.seats[name] == nil {
-		s.seats[name] = new(Seat)
+		s.seats[name] = new(seatCore)
 	}
 	number, _ := strconv.Atoi(handle)
 	return s.seats[name], number
@@ -73,7 +73,7 @@ func (s *scenario) play(words []string) []string {
 
 func (s *scenario) new(words []string) {
 	a := explore.Words(words)
-	*s = scenario{zero: clock.Now(), seats: make(map[string]*Seat), core: core{Passable: a.Has("passes"), Config: &Config{
+	*s = scenario{zero: clock.Now(), seats: make(map[string]*seatCore), core: core{passable: a.Has("passes"), Config: &Config{
 		TTL: 9 * time.Second, Asked: a.Duration("asked"), MaxHold: a.Duration("maxhold"), MinHold: a.Duration("minhold"),
 		Timeout: time.Second, Grace: a.Duration("grace"), Renews: a.Has("renews"),
 	}}}
@@ -98,23 +98,23 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	}
 	seat, handle := s.seat(first)
 	next := func() string {
-		if s.why != None {
+		if s.why != endNone {
 			return ""
 		}
-		return s.Next(now, first != "dropped").String()
+		return s.next(now, first != "dropped").String()
 	}
 	switch words[0] {
 	case "begin":
-		s.Begin(s.at(at-durations[3]), now, durations[1], durations[2])
+		s.begin(s.at(at-durations[3]), now, durations[1], durations[2])
 		return next()
 	case "tick":
-		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "renewal"}[s.Tick(now, first != "dropped")]+", "+next(), ", ")
+		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "renewal"}[s.tick(now, first != "dropped")]+", "+next(), ", ")
 	case "send":
 		ttl, keep := durations[2], time.Duration(0)
 		if first == "keep" {
 			ttl, keep = keep, ttl
 		}
-		x := s.Send(ttl, keep, now)
+		x := s.send(ttl, keep, now)
 		s.sent = append(s.sent, x)
 		out := fmt.Sprintf("%v, %v, restore %v", x.TTL, x.Timeout, x.Restore)
 		return strings.TrimSuffix(out, ", restore 0s")
@@ -125,49 +125,49 @@ func (s *scenario) event(at time.Duration, words []string) string {
 		x := s.sent[0]
 		s.sent = s.sent[1:]
 		err := map[string]error{"gone": errGone, "fail": errFailed}[words[0]]
-		if goes := s.Extended(&x, now, err, words[0] == "gone", 0.5); goes != (s.why == None) {
+		if goes := s.extended(&x, now, err, words[0] == "gone", 0.5); goes != (s.why == endNone) {
 			return "Extended reports what is not so"
 		}
-		if s.why != None {
+		if s.why != endNone {
 			return ""
 		}
-		return s.Until().Sub(s.zero.Mono).String() + ", " + next()
+		return s.until().Sub(s.zero.Mono).String() + ", " + next()
 	case "doubt":
-		due := s.Doubt(s.at(durations[1]).Mono)
+		due := s.doubt(s.at(durations[1]).Mono)
 		return strings.TrimSuffix(map[bool]string{false: "nothing", true: "due"}[due]+", "+next(), ", ")
 	case "unlock":
-		return goesOn(s.Unlock(seat, handle, now, durations[min(2, len(words)-1)]))
+		return goesOn(s.unlock(seat, handle, now, durations[min(2, len(words)-1)]))
 	case "leave":
-		return goesOn(s.Leave(now))
+		return goesOn(s.leave(now))
 	case "expect":
-		s.Expect()
+		s.expect()
 	case "join":
-		return strconv.FormatBool(s.Join(now))
+		return strconv.FormatBool(s.join(now))
 	case "open":
-		seat.DropsMinHold = true
+		seat.dropsMinHold = true
 	case "serve":
-		return strconv.Itoa(s.Serve(seat))
+		return strconv.Itoa(s.serve(seat))
 	case "notpassed":
-		s.NotPassed()
+		s.notPassed()
 	case "end":
-		s.End(seat, handle, errGone)
+		s.endBy(seat, handle, errGone)
 	case "settle":
-		s.Settle()
+		s.settle()
 	case "share":
-		s.Reveal()
+		s.reveal()
 	case "judge":
-		goes := s.Judge(now)
-		why, start, err := s.Ended()
-		if goes != (why == None) || start != s.start.Mono || (why == Gone) != errors.Is(err, errGone) || why == Failing && !errors.Is(err, errFailed) {
+		goes := s.judge(now)
+		why, start, err := s.ended()
+		if goes != (why == endNone) || start != s.start.Mono || (why == endGone) != errors.Is(err, errGone) || why == endFailing && !errors.Is(err, errFailed) {
 			return "Ended reports what is not so"
 		}
 		return whyNames[why]
 	case "left":
-		return s.Left(now).String()
+		return s.timeLeft(now).String()
 	case "holds":
-		return strconv.FormatBool(seat.Holds(handle))
+		return strconv.FormatBool(seat.holds(handle))
 	case "young":
-		return strconv.FormatBool(s.Young())
+		return strconv.FormatBool(s.isYoung())
 	case "wall":
 		s.wall += durations[1]
 	case "mono":
@@ -178,8 +178,8 @@ func (s *scenario) event(at time.Duration, words []string) string {
 	return ""
 }
 
-func goesOn(r Release, keep time.Duration) string {
-	if r == Give || keep > 0 {
+func goesOn(r release, keep time.Duration) string {
+	if r == giveBack || keep > 0 {
 		return fmt.Sprintf("%s %v", releaseNames[r], keep)
 	}
 	return releaseNames[r]

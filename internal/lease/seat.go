@@ -10,7 +10,7 @@ import (
 // A seat is the place of a handle among those that share a lease. Once the lease is no longer
 // young, it has only a weak pointer to the Handle, so that a dropped one ends.
 type seat struct {
-	core     Seat
+	core     seatCore
 	since    clock.Instant        // when its handle was granted the lock
 	by       *Config              // of the call that was granted it
 	strong   *Handle              // while the lease is young, since weak pointers cost short locks too much
