@@ -183,7 +183,7 @@ func (w *world) frozen(t *testing.T, claim, dash string, n int) {
 	}
 }
 
-// TestFrozenWaitersCostTwoClaims, however many they are, and wherever they stand. Lines of processes that live are
+// TestFrozenWaitersCostTwoClaims, up to 64 of them, and wherever they stand. Lines of processes that live are
 // served in their order, and no claim is lost between them.
 func TestFrozenWaitersCostTwoClaims(t *testing.T) {
 	for _, c := range []struct {
