@@ -187,14 +187,15 @@ func (f *runFlags) hold(
 	c *connection, lock *redlatch.Lock, cmd *command, signals chan os.Signal, r *reporter,
 ) (int, error) {
 	began := time.Now()
+	w := &watch{
+		lock: lock, command: cmd, signals: signals, reporter: r,
+		grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold,
+	}
+	w.prepare()
 	err := cmd.start(lock)
 	if err != nil {
 		_ = c.release(lock, 0)
 		return exitOfStart(err), err
-	}
-	w := &watch{
-		lock: lock, command: cmd, signals: signals, reporter: r,
-		grace: f.grace, reserve: f.lease() / 20, maxHold: f.maxHold,
 	}
 	code := w.wait()
 	lost := lock.Err()

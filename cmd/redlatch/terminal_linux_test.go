@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -173,12 +176,7 @@ func TestSuspendedCommandDoesNotGoOnWithoutItsLock(t *testing.T) {
 func TestStoppedCommandGoesOnWithoutATerminal(t *testing.T) {
 	t.Parallel()
 	r := onMiniredis(t)
-	stopped := func(pid int) func() bool {
-		return func() bool {
-			stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-			return err == nil && strings.Contains(string(stat), ") T ")
-		}
-	}
+	stopped := func(pid int) func() bool { return func() bool { return isStopped(strconv.Itoa(pid)) } }
 	cmd := redlatchCmd(t, r.url, "run", "-ttl", "6s", "k", "--", "sh", "-c", "echo $$; while read -r x; do echo got:$x; done")
 	in := pipe(t, cmd)
 	p := start(t, cmd)
@@ -203,6 +201,37 @@ func TestStoppedCommandGoesOnWithoutATerminal(t *testing.T) {
 	for line := range p.lines {
 		require.NotEqual(t, "got:two", line)
 	}
+}
+
+// TestCommandThatHasJustStartedCanBeStopped: the signal comes as soon as the command runs. It would stop redlatch, which renews
+// the lock, if that had not asked for the signal before.
+func TestCommandThatHasJustStartedCanBeStopped(t *testing.T) {
+	t.Parallel()
+	r := onMiniredis(t)
+	for range 20 {
+		cmd := redlatchCmd(t, r.url, "run", "k", "--", "sh", "-c", "kill -TSTP $PPID; echo $$; read -r x; echo got:$x")
+		in := pipe(t, cmd)
+		p := start(t, cmd)
+		locktest.Eventually(t, "the command is stopped", func() bool {
+			threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Process.Pid))
+			return err == nil && slices.ContainsFunc(threads, func(thread string) bool {
+				children, err := os.ReadFile(thread)
+				return err == nil && isStopped(strings.TrimSpace(string(children)))
+			})
+		})
+		p.signal(syscall.SIGCONT)
+		p.group()
+		_, err := io.WriteString(in, "one\n")
+		require.NoError(t, err)
+		require.Equal(t, "got:one", p.line())
+		require.Zero(t, p.code())
+	}
+}
+
+// isStopped reports whether a signal has stopped a process.
+func isStopped(pid string) bool {
+	stat, err := os.ReadFile("/proc/" + pid + "/stat")
+	return err == nil && strings.Contains(string(stat), ") T ")
 }
 
 // TestUnlockAsksOnATerminal: only a yes releases the lock, or ends the min hold.

@@ -36,15 +36,20 @@ type watch struct {
 // left returns the time until the end of the lease, minus the reserve.
 func (w *watch) left() time.Duration { return max(time.Until(w.lock.Until())-w.reserve, 0) }
 
-// wait waits for the command and returns its exit status. If the lock is lost, it waits until the
-// whole group has ended or was sent SIGKILL.
-func (w *watch) wait() int {
+// prepare asks for the signals of job control. They wait until the command has started. One that came
+// earlier would stop redlatch, which renews the lock, and not the command.
+func (w *watch) prepare() {
 	w.terminal = openTerminal()
-	defer w.terminal.reclaim(w.command.group)
 	pass(w.signals, syscall.SIGTSTP, syscall.SIGWINCH)
 	if w.terminal == nil { // else the shell continues redlatch, see suspend
 		pass(w.signals, syscall.SIGCONT)
 	}
+}
+
+// wait waits for the command and returns its exit status. If the lock is lost, it waits until the
+// whole group has ended or was sent SIGKILL.
+func (w *watch) wait() int {
+	defer w.terminal.reclaim(w.command.group)
 	// reclaim changes the foreground group from a background group, which raises SIGTTOU. COMMAND
 	// is not affected.
 	signal.Ignore(syscall.SIGTTOU)
