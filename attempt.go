@@ -156,7 +156,8 @@ func (a *attempt) begin(ctx context.Context, start clock.Instant, got reply) (*L
 // granted notes the grant of a reply to a command that was sent at start.
 func (a *attempt) granted(start clock.Instant, got reply) {
 	a.grant = grant{
-		start: start, length: clock.Validity(a.acquire.ttl, a.request.cfg.grace), tick: got.tick, recheck: got.recheckAfter,
+		start: start, length: clock.Validity(a.acquire.ttl, a.request.cfg.grace),
+		tick: got.tick, recheck: got.recheckAfter,
 	}
 }
 
@@ -255,7 +256,9 @@ func (a *attempt) hear(got reply) {
 // outcomeLocked returns what the Machine must know of an acquire that was not granted.
 func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	w, err := a.line, got.err
-	o := line.Outcome{Answer: line.Failed, Err: heldBy(a.id.key, got), Left: got.left, First: got.first, NewEntry: got.newEntry}
+	o := line.Outcome{
+		Answer: line.Failed, Err: heldBy(a.id.key, got), Left: got.left, First: got.first, NewEntry: got.newEntry,
+	}
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused

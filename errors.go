@@ -238,7 +238,8 @@ func heldBy(key string, got reply) error {
 		return got.err
 	}
 	return &HeldError{
-		Key: key, Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder), TTL: got.left, Kept: wire.IsKeeper(got.holder),
+		Key: key, Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder),
+		TTL: got.left, Kept: wire.IsKeeper(got.holder),
 		err: got.err,
 	}
 }
@@ -253,7 +254,8 @@ func permanent(err error) bool {
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
-// opensFirst reports whether an attempt failed only since the first connection, or with a quorum those of some nodes, took
+// opensFirst reports whether an attempt failed only since the first connection, or with a quorum those of some nodes,
+// took
 // longer than the attempt.
 func opensFirst(err error) bool {
 	var q *QuorumError
@@ -273,7 +275,9 @@ func opensFirst(err error) bool {
 	return errors.As(err, &silence) && silence.First
 }
 
-var unfixable = []error{rediserr.ErrOtherData, rediserr.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed}
+var unfixable = []error{
+	rediserr.ErrOtherData, rediserr.ErrBadScript, ErrInvalid, errors.ErrUnsupported, redis.ErrClosed,
+}
 
 // A QuorumError says what each node answered to an operation that needed a quorum and did not get
 // one. It matches [ErrNotAcquired], [ErrLost] or [ErrNoQuorum].

@@ -53,7 +53,8 @@ func newLine(e *engine, r *request, lane int) *keyLine {
 	w := &keyLine{engine: e, request: r, lane: lane}
 	cfg := r.cfg
 	w.machine.Config = line.Config{
-		Dash: e.inbox != nil && e.inbox.Spread, Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
+		Dash: e.inbox != nil && e.inbox.Spread, Several: e.several(cfg) && !e.writes,
+		Together: e.reads, Quorum: e.quorum,
 		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
 	}
 	if !w.machine.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {

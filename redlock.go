@@ -51,7 +51,8 @@ func NewRedlock(clients []redis.UniversalClient, opts ...Option) (Locker, error)
 		}
 	}
 	return newEngine(r, traits{
-		name: StrategyRedlock, clients: slices.Clone(clients), nodes: r.nodes, names: r.names, quorum: true, keeps: true,
+		name: StrategyRedlock, clients: slices.Clone(clients), nodes: r.nodes, names: r.names,
+		quorum: true, keeps: true,
 	}, opts)
 }
 

@@ -64,7 +64,7 @@ type traits struct {
 	reads   bool         // the holders of a key are readers. Those of this process share permits, see read_write.go
 	writes  bool         // the holders of a key are writers beside the readers of pair
 	pair    *engine      // of a Locker for writers: that for the readers of the same keys
-	quorum  bool         // an attempt may be undone late, so each needs a token of its own. A release knows of contention
+	quorum  bool         // an attempt may be undone late, so each has a token of its own; releases know of contention
 	keeps   bool         // a release can keep others out for some time
 	inbox   *inbox.Inbox // of what is handed to this process; nil: a release hands nothing on, and lines poll
 }

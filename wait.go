@@ -65,7 +65,8 @@ func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
 	if r.cfg.maxWait > 0 {
 		waiting, stop := r.cfg.bounded(ctx)
 		defer stop()
-		if ctx.Err() == nil && waiting.Err() != nil { // another key, or the other side of a migration, has taken all of it
+		// Another key, or the other side of a migration, may have taken all of it.
+		if ctx.Err() == nil && waiting.Err() != nil {
 			lock, err := e.try(ctx, &r.request)
 			if errors.Is(err, ErrNotAcquired) {
 				err = &gaveUp{ctxError(waiting), err}

@@ -177,7 +177,9 @@ func (l *core) tick(now clock.Instant, inUse bool) (renew bool) {
 // claim, even if a caller has extended the lease meanwhile: Unlock waits for it.
 func (l *core) send(ttl, keep time.Duration, now clock.Instant) Extension {
 	left := l.timeLeft(now)
-	x := Extension{Renewal: ttl == 0 && keep == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout))}
+	x := Extension{
+		Renewal: ttl == 0 && keep == 0, Start: now, TTL: ttl, Timeout: min(l.Timeout, max(left/4, leastTimeout)),
+	}
 	switch {
 	case !x.Renewal:
 	case l.claim > 0:

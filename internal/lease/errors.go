@@ -28,7 +28,8 @@ func endError(why ending, start clock.Mono, trouble error) error {
 	case endGone:
 		return trouble
 	case endFailing:
-		return fmt.Errorf("%w: not extended since %s: %s", errExpired, start.Time().Format(clockTime), rediserr.Text(trouble))
+		since := start.Time().Format(clockTime)
+		return fmt.Errorf("%w: not extended since %s: %s", errExpired, since, rediserr.Text(trouble))
 	case endSilent:
 		return fmt.Errorf("%w: no reply from Redis since %s", errExpired, start.Time().Format(clockTime))
 	case endDropped:

@@ -38,7 +38,8 @@ func (m *Machine[T, A]) send(f Facts, out []Effect[T, A]) []Effect[T, A] {
 	}
 	m.state, m.asked, m.askedFor = Asking, f.Now, m.callers.arrivals
 	return append(out, Effect[T, A]{
-		Kind: Ask, Token: m.token.number, Of: m.token.of, NewToken: fresh, Entry: m.token.entry, Again: m.token.seen > 0,
+		Kind: Ask, Token: m.token.number, Of: m.token.of, NewToken: fresh,
+		Entry: m.token.entry, Again: m.token.seen > 0,
 		Caller: m.callers.head, Age: f.Now.Sub(m.callers.head.Since),
 	})
 }

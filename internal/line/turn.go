@@ -36,7 +36,8 @@ func (m *Machine[T, A]) granted(f Facts, handed bool, out []Effect[T, A]) []Effe
 //	pass < Passes, age < 5 ms, age < TTL / 100, and the caller was in line when the turn began
 func (m *Machine[T, A]) passes(now clock.Mono) bool {
 	t, head := &m.turn, m.callers.head
-	return t.pass < m.Passes && now.Sub(t.began) < min(turnLasts, m.TTL/turnShare) && head != nil && head.number <= t.last
+	return t.pass < m.Passes && now.Sub(t.began) < min(turnLasts, m.TTL/turnShare) &&
+		head != nil && head.number <= t.last
 }
 
 // serve gives the lock to the first caller.

@@ -47,7 +47,8 @@ func (n *Node) arrivedLocked(i *item, gaveUp bool, now clock.Mono) {
 		n.sendLocked(c)
 	case late:
 		trouble := cmp.Or(c.trouble, n.trouble, errTooLate)
-		n.endLocked(c, Reply{Err: &rediserr.NoReply{Within: c.Timeout, Last: trouble, First: n.firstLocked(c, trouble, now)}})
+		first := n.firstLocked(c, trouble, now)
+		n.endLocked(c, Reply{Err: &rediserr.NoReply{Within: c.Timeout, Last: trouble, First: first}})
 	case err == nil && i.then != nil:
 		n.endLocked(c, Reply{Value: i.cmd.Val(), Then: &Reply{Value: i.then.Val(), Err: rediserr.Explain(failed)}})
 	case err == nil:

@@ -36,7 +36,8 @@ func (n *Node) openLocked(ctx context.Context, scripts int) {
 	failed := false // guarded by mu
 	for range scripts {
 		b := &batch{Context: ctx}
-		i := item{call: &Call{times: times{at: over}}, cmd: newCmd(b, []any{"eval", "return 0", 0})} //nolint:contextcheck // of the ctx, a batch has the values
+		cmd := newCmd(b, []any{"eval", "return 0", 0}) //nolint:contextcheck // of the ctx, a batch has the values
+		i := item{call: &Call{times: times{at: over}}, cmd: cmd}
 		b.items = []item{i}
 		go func() { //nolint:contextcheck // it ends when go-redis returns
 			n.carry(b)

@@ -15,7 +15,7 @@ import (
 type Walk[S comparable] struct {
 	Steps func(from *S)                                 // calls Step for all that can happen next
 	Wrong func(s *S) string                             // returns what is wrong with a state that was just reached, or ""
-	Ended func(s *S) bool                               // from each state, a way without faults must lead to one that has ended; nil: it need not
+	Ended func(s *S) bool                               // a way without faults must lead to such a state from each; nil: it need not
 	Ends  bool                                          // no way may go on for ever
 	Alike int                                           // how many things of a world are alike; 0: none
 	Key   func(s *S, key []byte, order [3]uint8) []byte // appends what matters, with the things alike in an order; nil: all does

@@ -63,7 +63,8 @@ func StartSentinels(tb testing.TB, name string, primary *Server) []*Server {
 		c := s.Client(tb)
 		until(tb, "the sentinels know each other and a replica", func() bool {
 			known, err := c.Do(tb.Context(), "info", "sentinel").Text()
-			return err == nil && strings.Contains(known, fmt.Sprintf("status=ok,address=%s,slaves=1,sentinels=%d", primary.Addr(), sentinelCount))
+			all := fmt.Sprintf("status=ok,address=%s,slaves=1,sentinels=%d", primary.Addr(), sentinelCount)
+			return err == nil && strings.Contains(known, all)
 		})
 	}
 	return sentinels
