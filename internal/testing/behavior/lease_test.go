@@ -157,9 +157,11 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 					if migrates {
 						l = made(redlatch.NewMigration(l, made(redlatch.NewSetNXPX(s.Client(t), redlatch.WithKeyPrefix("v2:")))))
 					}
-					rest := take(t.Context(), granted(l.Lock(t.Context(), "k")))
+					lock := granted(l.Lock(t.Context(), "k"))
+					rest := take(t.Context(), lock)
 					time.Sleep(4 * time.Second)
 					require.Positive(t, renewed.Load())
+					runtime.KeepAlive(lock) // it is dropped here, and not before it was renewed
 					for range 3 { // one collects the handle of a migration, and the next those of its sides
 						runtime.GC()
 					}
