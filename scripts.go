@@ -43,7 +43,18 @@ func readAcquire(r node.Reply) reply {
 	if tick, granted := r.Value.(int64); granted {
 		return reply{tick: uint64(max(tick, -tick)), newEntry: tick < 0}
 	}
+	if added, more := leavesMore(r.Value); more {
+		return reply{err: ErrNotAcquired, again: true, newEntry: added == int64(1), left: time.Millisecond, first: true}
+	}
 	return readRefusal(r.Value)
+}
+
+// leavesMore reads the reply of a script that has done its most: {"more", rest}.
+func leavesMore(value any) (rest any, more bool) {
+	if fields, _ := value.([]any); len(fields) == 2 && fields[0] == "more" {
+		return fields[1], true
+	}
+	return value, false
 }
 
 // readBeside reads the reply to an acquire that needs the permit of another token. It is 0 if that

@@ -149,9 +149,7 @@ func (s *setNXPX) releaseCall(p *params) (*node.Call, parse) {
 // tells the inbox. If the lock is free for that reason, this process leaves it to others, which look
 // seldom.
 func (s *setNXPX) readHandOn(r node.Reply) (got reply) {
-	if fields, _ := r.Value.([]any); len(fields) == 2 && fields[0] == "more" {
-		r.Value, got.more = fields[1], true
-	}
+	r.Value, got.more = leavesMore(r.Value)
 	n, count := integers(r.Value, 0)
 	switch {
 	case count == 0 || r.Err != nil:

@@ -164,6 +164,7 @@ type reply struct {
 	resent   bool // an earlier send may be carried out until the timeout has passed, even after a refusal
 	split    bool // refused though no answer shows an owner: several have attempted at once
 	newEntry bool // the entry was not in the queue: if it should have been, it has lost its turn
+	again    bool // the script has done its most and left the lock free: the same acquire goes on
 
 	// Of release.
 	contended bool // others asked for the lock meanwhile and were not handed it
@@ -252,7 +253,11 @@ func (s *single) do(ctx context.Context, op op, p *params, to hearer) {
 		if got.more {
 			s.goOn(p)
 		}
-		to.hear(got)
+		if got.again {
+			s.askOn(p, to, got)
+		} else {
+			to.hear(got)
+		}
 		s.pending.done()
 	}
 	s.pending.begin()
@@ -265,6 +270,33 @@ func (s *single) goOn(p *params) {
 	id := identity{names: p.names, token: p.token}
 	rest := params{identity: &id, timeout: p.timeout, began: clock.MonoNow()}
 	s.do(context.Background(), toRelease, &rest, &answer{came: make(chan struct{})})
+}
+
+// An askedOn hears the reply to an acquire whose script did its most and left the lock free.
+type askedOn struct {
+	to    hearer
+	until clock.Mono
+	sum   reply // what the replies so far have in common
+}
+
+// askOn sends an acquire again whose script has done its most. After another timeout, the caller is
+// refused. Further sends do not use the ctx of the call, which may have returned.
+func (s *single) askOn(p *params, to hearer, got reply) {
+	a, again := to.(*askedOn)
+	if !again {
+		a = &askedOn{to: to, until: clock.MonoNow().Add(p.timeout)}
+	}
+	a.sum.newEntry, a.sum.resent = a.sum.newEntry || got.newEntry, a.sum.resent || got.resent
+	if clock.MonoNow() < a.until {
+		s.do(context.Background(), toAcquire, p, a)
+		return
+	}
+	a.hear(got)
+}
+
+func (a *askedOn) hear(got reply) {
+	got.newEntry, got.resent = got.newEntry || a.sum.newEntry, got.resent || a.sum.resent
+	a.to.hear(got)
 }
 
 // confirmed returns an error if too few replicas have confirmed a grant.

@@ -31,6 +31,7 @@ func semaphoreAcquires() (all []vector) {
 	}
 	all = product(semaphore, lock, sets, permits, lines[:1], calls)
 	calls = calls[:4]
+	all = append(all, product(semaphore, lock, sets[:1], permits, crowds(":1"), calls)...)
 	return append(all, product(semaphore, lock,
 		pick(sets, "nobody holds", "another holds"), permits, lines[1:], calls)...)
 }

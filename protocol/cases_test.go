@@ -152,7 +152,22 @@ func acquires() (all []vector) {
 	all = append(all, product(abc, lock, pick(locks, "held"), waiting,
 		pick(queues, "somebody waits", "the clock was set back"), waited)...)
 	all = append(all, product(abc, lock, locks[:3], waiting, queues[:1], late)...)
+	all = append(all, product(abc, lock, locks[:1], waiting, crowds(""), calls)...)
 	return append(all, product(abc, lock, locks[:1], register, registers, calls[:1])...)
+}
+
+// crowds returns queues in which a script does not reach the end. limit is empty except for a semaphore.
+func crowds(limit string) []part {
+	var dead, silent []string
+	for i := range 70 {
+		token, score := fmt.Sprintf("dead-%02d", i), fmt.Sprintf("{now-%d}", 9000000-i*100000)
+		dead = append(dead, entry(limit, away, token), score)
+		silent = append(silent, entry(limit, there, token), fmt.Sprintf("{now-%d}", 19000000-i*100000))
+	}
+	return []part{
+		has("70 dead processes wait", set(60000, dead...)),
+		has("70 silent processes wait", set(60000, append([]string{"!", "{mark-5000000}"}, silent...)...)),
+	}
 }
 
 func releases() (all []vector) {
@@ -172,12 +187,7 @@ func releases() (all []vector) {
 	all = append(all, product(abc, lock, pick(locks, "free", "held", "kept by me", "of another type"), waiting,
 		pick(queues, "I wait second"), calls)...)
 	all = append(all, product(abc, lock, pick(locks, "mine", "kept by me"), waiting, queues[:2], keeps)...)
-	var dead []string
-	for i := range 70 {
-		dead = append(dead, entry("", away, fmt.Sprintf("dead-%02d", i)), fmt.Sprintf("{now-%d}", 9000000-i*100000))
-	}
-	crowd := []part{has("70 dead processes wait", set(60000, dead...))}
-	all = append(all, product(abc, lock, pick(locks, "mine"), waiting, crowd, calls[:1])...)
+	all = append(all, product(abc, lock, pick(locks, "mine"), waiting, crowds("")[:1], calls[:1])...)
 	handed := product(abc, lock, pick(locks, "mine"), register, registers, calls[:1])
 	for i := range handed {
 		handed[i].Before[waiting] = *queues[1].v

@@ -18,6 +18,8 @@
 -- skipped.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
+-- The lock is free, and the script has removed 64 entries of processes that do not listen, or are silent, while there are
+-- more: {"more", 1 if the own entry is new}. The same acquire goes on.
 
 local latest, own, looks = ARGV[3], ARGV[4], true
 local time = redis.call('TIME')
@@ -39,10 +41,15 @@ if own and (entry and entry ~= own or not free and holder ~= ARGV[1]) then
   end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
 end
+local more -- the script has done its most
 if entry == '!' then
   -- include roll_call.lua
 end
 -- include hand_over.lua
+if more or skipped == 64 then
+  if not own then redis.call('DEL', KEYS[1]) end
+  return {'more', added}
+end
 
 local new = free and not handed
 if not new and holder ~= ARGV[1] then

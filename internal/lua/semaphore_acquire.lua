@@ -28,11 +28,16 @@ local fresh, blocked
 if not had and not beside and fits(token, limit) and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
   local nobody = held == 0
+  local more -- the script has done its most
   if mark == '!' then
     local own, entry = entry, nil
     -- include roll_call.lua
   end
-  blocked = handOn(entry, nil, true)
+  if not more then
+    local _
+    blocked, _, _, more = handOn(entry, nil, true)
+  end
+  if more then return {'more', fresh or 0} end
   if nobody and held > 0 and first() then -- others wait
     if mark then redis.call('ZREM', KEYS[3], mark) end
     redis.pcall('ZADD', KEYS[3], string.format('%.0f', now - zero), '!')

@@ -111,15 +111,19 @@ class Locker:
 
     def _ask(self, key: str, token: str, ttl: float, *place: Union[str, int]) -> Any:
         """Acquires. If the command came late, it learns TIME and sends it once more."""
-        for last in (False, True):
+        last = False
+        while True:
             argv = [token, int(ttl * 1000), self._latest(), *place]
             reply = self._acquire(keys=self._keys(key), args=argv)
-            if isinstance(reply, int) or _text(reply[0]) != "late":
+            if isinstance(reply, int) or _text(reply[0]) not in ("late", "more"):
                 return reply
+            if _text(reply[0]) == "more":  # 64 dead or silent processes were removed from the queue, and there are more
+                continue
             arrived = time.monotonic()
             self._clock = arrived, reply[1] + reply[2] / 1e6 - arrived
             if last:
                 raise redis.TimeoutError("Redis carries out commands too late")
+            last = True
 
     def _give_back(self, key: str, token: str, entry: str = "") -> int:
         """Releases a token, and takes its entry out of the queue. It returns 0 if the token did not hold the lock."""

@@ -18,6 +18,8 @@
 -- skipped.
 -- Held by another: {what is left of the holder's TTL in ms, -1 if it has none; the holder}. With an entry also: 1 if the
 -- entry is new; 1 if it is the first; seconds and µs of TIME.
+-- The lock is free, and the script has removed 64 entries of processes that do not listen, or are silent, while there are
+-- more: {"more", 1 if the own entry is new}. The same acquire goes on.
 
 local latest, own, looks = ARGV[3], ARGV[4], true
 local time = redis.call('TIME')
@@ -58,18 +60,27 @@ end
   end
   entry = free and redis.call('ZRANGE', KEYS[3], '0', '0')[1]
 end
+local more -- the script has done its most
 if entry == '!' then
 local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
 local since = all[2] + 9e15
-local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
+local gone, silent = 0, time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
 for i = 3, #all, 2 do
   local score = all[i + 1] + 0
   local looked = score % 1 ~= 0
   if looked then redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i]) end
-  if silent and not looked and all[i] ~= own and score < since then redis.call('ZREM', KEYS[3], all[i]) end
+  if silent and not looked and all[i] ~= own and score < since then
+    redis.call('ZREM', KEYS[3], all[i])
+    gone = gone + 1
+  end
 end
-redis.call('ZREM', KEYS[3], all[1])
-entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+more = gone == 64
+if more then
+  entry = nil
+else
+  redis.call('ZREM', KEYS[3], all[1])
+  entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+end
 end
 local handed, minted, silent, skipped = nil, nil, nil, 0
 while entry and entry ~= own and skipped < 64 do
@@ -115,6 +126,10 @@ local untold = type(redis.pcall('PUBLISH', channel, time[1] .. ' ' .. time[2] ..
   redis.call('ZREM', KEYS[3], entry)
   skipped = skipped + 1
   entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+end
+if more or skipped == 64 then
+  if not own then redis.call('DEL', KEYS[1]) end
+  return {'more', added}
 end
 
 local new = free and not handed

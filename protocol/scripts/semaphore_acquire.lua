@@ -241,21 +241,34 @@ local fresh, blocked
 if not had and not beside and fits(token, limit) and first() then
   fresh = entry and enqueue() -- first: a hand-over can remove all other entries
   local nobody = held == 0
+  local more -- the script has done its most
   if mark == '!' then
     local own, entry = entry, nil
 local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
 local since = all[2] + 9e15
-local silent = time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
+local gone, silent = 0, time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
 for i = 3, #all, 2 do
   local score = all[i + 1] + 0
   local looked = score % 1 ~= 0
   if looked then redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i]) end
-  if silent and not looked and all[i] ~= own and score < since then redis.call('ZREM', KEYS[3], all[i]) end
-end
-redis.call('ZREM', KEYS[3], all[1])
-entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+  if silent and not looked and all[i] ~= own and score < since then
+    redis.call('ZREM', KEYS[3], all[i])
+    gone = gone + 1
   end
-  blocked = handOn(entry, nil, true)
+end
+more = gone == 64
+if more then
+  entry = nil
+else
+  redis.call('ZREM', KEYS[3], all[1])
+  entry = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1] -- an error: the queue is empty, and gone while its slot moves
+end
+  end
+  if not more then
+    local _
+    blocked, _, _, more = handOn(entry, nil, true)
+  end
+  if more then return {'more', fresh or 0} end
   if nobody and held > 0 and first() then -- others wait
     if mark then redis.call('ZREM', KEYS[3], mark) end
     redis.pcall('ZADD', KEYS[3], string.format('%.0f', now - zero), '!')

@@ -100,19 +100,15 @@ func TestCrowdOfTheDeadDelaysNobody(t *testing.T) {
 		for name, within := range map[string]time.Duration{"releases": atOnce, "dies": 4 * time.Second} {
 			l, link := w.linked(t)
 			lock := mustLock(t, l, "k")
-			var dead []redis.Z
-			for i := range 500 {
-				dead = append(dead, redis.Z{Score: 1, Member: fmt.Sprint("1000:1 redlatch:gone ", i)})
-			}
-			require.NoError(t, w.Direct.ZAdd(t.Context(), queue, dead...).Err())
+			dead := addDead(t, w, queue)
 			first, second := make(chan *redlatch.Lock, 2), make(chan *redlatch.Lock, 2)
 			if name == "dies" { // whoever looks first gets it
 				second = first
 			}
 			locking(t, first, w.locker(t), "k")
-			joined(t, l, len(dead)+1)
+			joined(t, l, dead+1)
 			locking(t, second, w.locker(t), "k")
-			joined(t, l, len(dead)+2)
+			joined(t, l, dead+2)
 			link.dies(name == "dies")
 			begin := time.Now()
 			require.NoError(t, lock.Unlock(t.Context()))
@@ -121,6 +117,49 @@ func TestCrowdOfTheDeadDelaysNobody(t *testing.T) {
 				require.Less(t, time.Since(begin), within, name)
 			}
 			link.heal()
+			onlyFences(t, w.Direct)
+		}
+	})
+}
+
+// addDead adds entries of processes that are gone to a queue, and returns how many.
+func addDead(t *testing.T, w *world, queue string) int {
+	t.Helper()
+	var dead []redis.Z
+	for i := range 500 {
+		dead = append(dead, redis.Z{Score: 1, Member: fmt.Sprint("1000:1 redlatch:gone ", i)})
+	}
+	require.NoError(t, w.Direct.ZAdd(t.Context(), queue, dead...).Err())
+	return len(dead)
+}
+
+// TestCrowdOfTheDeadLetsNobodyOvertake: a call that finds the key free is refused while somebody waits
+// behind them, and joins the queue there.
+func TestCrowdOfTheDeadLetsNobodyOvertake(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		queue := "{k}:queue:k"
+		if w.name != "SetNXPX" {
+			queue = "{k}:permits:k"
+		}
+		for name, newcomer := range map[string]func(l redlatch.Locker) error{
+			"TryLock": func(l redlatch.Locker) error {
+				_, err := l.TryLock(t.Context(), "k")
+				return err
+			},
+			"Lock": func(l redlatch.Locker) error {
+				_, err := l.Lock(t.Context(), "k", redlatch.WithMaxWait(500*time.Millisecond))
+				return err
+			},
+		} {
+			l := w.locker(t)
+			mustLock(t, l, "k", redlatch.WithoutRenewal())
+			dead := addDead(t, w, queue)
+			got := make(chan *redlatch.Lock, 1)
+			locking(t, got, w.locker(t), "k")
+			joined(t, l, dead+1)
+			require.NoError(t, w.Direct.Del(t.Context(), "k").Err())
+			require.ErrorIs(t, newcomer(w.locker(t)), redlatch.ErrNotAcquired, name)
+			require.NoError(t, await(t, got, name).Unlock(t.Context()))
 			onlyFences(t, w.Direct)
 		}
 	})

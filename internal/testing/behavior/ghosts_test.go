@@ -183,7 +183,7 @@ func (w *world) frozen(t *testing.T, claim, dash string, n int) {
 	}
 }
 
-// TestFrozenWaitersCostTwoClaims, up to 64 of them, and wherever they stand. Lines of processes that live are
+// TestFrozenWaitersCostTwoClaims, wherever they stand. Lines of processes that live are
 // served in their order, and no claim is lost between them.
 func TestFrozenWaitersCostTwoClaims(t *testing.T) {
 	for _, c := range []struct {
@@ -194,6 +194,7 @@ func TestFrozenWaitersCostTwoClaims(t *testing.T) {
 		{"2000", "", 2 * time.Second, []int{1, 0, 0}},
 		{"2000", "", 2 * time.Second, []int{5, 0, 0}},
 		{"2000", "", 2 * time.Second, []int{30, 0, 0, 0}},
+		{"2000", "", 2 * time.Second, []int{300, 0, 0}},
 		{"2000", "", 2 * time.Second, []int{2, 2, 2, 2, 1}},
 		{"2000", "", 2 * time.Second, []int{0, 3, 0, 3, 0}},
 		{"1000", "-", time.Second, []int{5, 1, 1, 1, 1}},

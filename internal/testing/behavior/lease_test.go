@@ -161,7 +161,8 @@ func TestDroppedLockIsNotRenewed(t *testing.T) {
 					rest := take(t.Context(), lock)
 					time.Sleep(4 * time.Second)
 					require.Positive(t, renewed.Load())
-					runtime.KeepAlive(lock) // it is dropped here, and not before it was renewed
+					// It is dropped here, and not before it was renewed.
+					runtime.KeepAlive(lock)
 					for range 3 { // one collects the handle of a migration, and the next those of its sides
 						runtime.GC()
 					}

@@ -47,9 +47,18 @@ func (m *model) acquire(k, a words) any {
 	}
 	if free && head != "" {
 		if m.first(queue) == mark {
-			m.callRoll(queue, own)
+			h.more = m.callRoll(queue, own)
 		}
-		if h = m.handOver(k, own, false, true); h.to != nil {
+		if !h.more {
+			h = m.handOver(k, own, false, true)
+		}
+		switch {
+		case h.more && own == "":
+			m.del(lock)
+			fallthrough
+		case h.more:
+			return []any{"more", added}
+		case h.to != nil:
 			holder = h.to.token
 		}
 	}
@@ -137,19 +146,24 @@ type handedOver struct {
 // mark is the first member of a queue after a look has handed the key over.
 const mark = "!"
 
-// callRoll is roll_call.lua.
-func (m *model) callRoll(queue, own string) {
+// callRoll is roll_call.lua. It reports whether it has done its most.
+func (m *model) callRoll(queue, own string) (more bool) {
 	since := m.score(queue, mark) + zero
 	entries := m.members(queue)[1:]
-	for _, entry := range entries[:min(len(entries), 64)] {
+	gone := 0
+	for _, entry := range entries[:min(len(entries), most)] {
 		switch {
 		case m.halved(queue, entry):
 			_ = attempt(func() { m.zadd(queue, m.score(queue, entry), entry) })
 		case m.now-since >= 300_000 && entry != own && m.score(queue, entry) < since:
 			m.zrem(queue, entry)
+			gone++
 		}
 	}
-	m.zrem(queue, mark)
+	if gone < most {
+		m.zrem(queue, mark)
+	}
+	return gone == most
 }
 
 // answerRoll marks an entry of a line that looks while there is a mark.
@@ -183,10 +197,8 @@ func (m *model) handOver(k words, own string, unproven, looks bool) (h handedOve
 	lock, queue := k[0], k[2]
 	text := ""
 	_ = attempt(func() { text = m.first(queue) })
-	for skipped := 0; text != "" && text != own; text = m.first(queue) {
-		if h.more = skipped == most; h.more {
-			return h
-		}
+	skipped := 0
+	for ; text != "" && text != own && skipped < most; text = m.first(queue) {
 		e := m.listener(text)
 		if e == nil {
 			m.zrem(queue, text)
@@ -211,6 +223,7 @@ func (m *model) handOver(k words, own string, unproven, looks bool) (h handedOve
 		}
 		return h
 	}
+	h.more = skipped == most && (looks || text != "")
 	return h
 }
 

@@ -35,10 +35,13 @@ func (m *model) semaphoreAcquire(k, a words) any {
 			enqueue()
 		}
 		nobody := held == 0
-		if m.first(queue) == mark {
-			m.callRoll(queue, entry)
+		if m.first(queue) == mark && m.callRoll(queue, entry) {
+			return []any{"more", fresh}
 		}
 		h := m.handOn(k, held, entry, "", true)
+		if h.more {
+			return []any{"more", fresh}
+		}
 		held, blocked = h.held, h.blocked
 		if head, _ := m.head(queue); nobody && held > 0 && head != "" {
 			if old := m.first(queue); strings.HasPrefix(old, mark) {
@@ -393,6 +396,7 @@ func (m *model) handOn(k words, held int64, mine, told string, looks bool) hande
 				}
 			}
 		}
-		m.dismiss(queue, text)
+		m.zrem(queue, text)
+		m.withdraw(queue, "!"+text)
 	}
 }
