@@ -223,34 +223,45 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 func (a *attempt) hear(got reply) {
 	w := a.line
 	a.engine.refusedBy(got.holder, a.id.names, a.asked.Mono)
-	m := w.enter(clock.Now())
-	a.engine.observeLocked(&m, m.now.Since(a.asked), got.err)
-	a.answered(got)
-	if got.err == nil {
-		if a.granted(a.asked, got); a.over(&a.grant, m.now) {
-			got.err = errSlow
-		}
-	}
+	m := a.engine.moment(clock.Now())
 	var room effects
-	if got.err == nil {
-		if p := a.place; p != nil && a.acquire.queued && p.message.Token == "" && !w.machine.Confirms {
-			w.untoldLocked(&m) // the look has found the key, and no message
-		}
-		w.finish(&m, w.machine.Granted(m.Facts, got.newEntry, room[:0]))
-		return
-	}
-	out := w.machine.NotGranted(m.Facts, a.outcomeLocked(&m, got), room[:0])
+	out := room[:0]
 	report := func() {}
-	// Those whose wait ends with the error report it themselves. Of the others, the first does.
-	if head := w.machine.Head(); head != nil && !errors.Is(got.err, ErrNotAcquired) {
+	a.engine.lines.locked(func() {
+		a.engine.lines.observeLocked(&m, m.now.Since(a.asked), got.err)
+		w.factsLocked(&m)
+		a.answered(got)
+		if got.err == nil {
+			if a.granted(a.asked, got); a.over(&a.grant, m.now) {
+				got.err = errSlow
+			}
+		}
+		if got.err == nil {
+			if p := a.place; p != nil && a.acquire.queued && p.message.Token == "" && !w.machine.Confirms {
+				w.untoldLocked(&m) // the look has found the key, and no message
+			}
+			out = w.machine.Granted(m.Facts, got.newEntry, out)
+		} else {
+			out = w.machine.NotGranted(m.Facts, a.outcomeLocked(&m, got), out)
+			report = w.reportLocked(got.err)
+		}
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
+	report()
+}
+
+// reportLocked returns what calls Hooks.Trouble of the first caller with the error of an attempt. Those
+// whose wait ends with the error report it themselves.
+func (w *keyLine) reportLocked(err error) (report func()) {
+	if head := w.machine.Head(); head != nil && !errors.Is(err, ErrNotAcquired) {
 		attempts := head.Of.attempts + w.machine.News(head).Attempts
-		if hook, trouble := a.engine.troubleOf(&head.Of.request, attempts, got.err); hook != nil {
+		if hook, trouble := w.engine.troubleOf(&head.Of.request, attempts, err); hook != nil {
 			ctx := head.Of.ctx
-			report = func() { go hook(ctx, trouble) } // ends with the hook
+			return func() { go hook(ctx, trouble) } // ends with the hook
 		}
 	}
-	w.finish(&m, out)
-	report()
+	return func() {}
 }
 
 // outcomeLocked returns what the Machine must know of an acquire that was not granted.
@@ -292,25 +303,30 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 // the entry, the line asks again.
 func (a *attempt) carried(got reply) {
 	w, err := a.line, got.err
-	m := w.enter(clock.Now())
+	m := a.engine.moment(clock.Now())
 	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
 	var room effects
 	out := room[:0]
-	switch {
-	case err != nil || got.at == 0:
-		if err != nil && !errors.Is(err, ErrLost) {
-			o.Answer, o.Err = line.Failed, err
+	a.engine.lines.locked(func() {
+		w.factsLocked(&m)
+		switch {
+		case err != nil || got.at == 0:
+			if err != nil && !errors.Is(err, ErrLost) {
+				o.Answer, o.Err = line.Failed, err
+			}
+			out = w.machine.Changed(m.Facts, out)
+		default:
+			a.place.watch.Told(a.asked, got.at)
+			if got.tick > 0 {
+				a.place.message, a.place.arrived = wire.HandOver{Token: a.id.token, Tick: got.tick, At: got.at}, m.now
+				out = w.machine.Message(m.Facts, a.number, false, out)
+			}
 		}
-		out = w.machine.Changed(m.Facts, out)
-	default:
-		a.place.watch.Told(a.asked, got.at)
-		if got.tick > 0 {
-			a.place.message, a.place.arrived = wire.HandOver{Token: a.id.token, Tick: got.tick, At: got.at}, m.now
-			out = w.machine.Message(m.Facts, a.number, false, out)
-		}
-	}
-	o.Ended = a.claimEnded(m.now)
-	w.finish(&m, w.machine.NotGranted(m.Facts, o, out))
+		o.Ended = a.claimEnded(m.now)
+		out = w.machine.NotGranted(m.Facts, o, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 }
 
 // undo releases the token of an attempt that failed with err, or whose caller has left, and waits

@@ -63,35 +63,25 @@ func newLine(e *engine, r *request, lane int) *keyLine {
 	return w
 }
 
-// enter reads the facts of an event at now, and locks the mutex until finish.
-func (e *engine) enter(now clock.Instant) moment {
+// moment returns what is known of an event at now without the mutex.
+func (e *engine) moment(now clock.Instant) moment {
 	m := moment{now: now, Facts: line.Facts{Now: now.Mono, Random: rand.Float64()}}
 	if e.inbox != nil {
 		m.Listens = e.inbox.Listens()
 	}
-	e.lines.mu.Lock()
-	m.Took, m.Idle = e.lines.pulse.Times()
 	return m
 }
 
-// observeLocked adds the duration of an attempt to the facts.
-func (e *engine) observeLocked(m *moment, took time.Duration, err error) {
-	p := &e.lines.pulse
-	p.Observe(m.Now, took, err == nil || errors.Is(err, ErrNotAcquired))
-	m.Took, m.Idle = p.Times()
-}
-
-// enter reads the facts about the line, too.
-func (w *keyLine) enter(now clock.Instant) moment {
-	m := w.engine.enter(now)
-	w.factsLocked(&m)
-	return m
+// observeLocked notes how long an attempt has taken.
+func (l *lines) observeLocked(m *moment, took time.Duration, err error) {
+	l.pulse.Observe(m.Now, took, err == nil || errors.Is(err, ErrNotAcquired))
 }
 
 // factsLocked reads the facts about the line. With WithoutQueue it queues, too, while others do: a key
 // with a queue is handed on and hardly ever free.
 func (w *keyLine) factsLocked(m *moment) {
 	e, key := w.engine, w.request.names.lock
+	m.Took, m.Idle = e.lines.pulse.Times()
 	m.Queues = e.inbox != nil && (!w.request.cfg.noQueue || e.queued.until(key) > m.Now)
 	m.Untold = e.untold.until(key) > m.Now
 	m.Yield = e.yielding.until(key)
@@ -103,8 +93,8 @@ func (w *keyLine) untoldLocked(m *moment) {
 	w.factsLocked(m)
 }
 
-// finish unlocks the mutex, and does what the Machine wants done.
-func (w *keyLine) finish(m *moment, out []effect) {
+// settleLocked notes what must be known of the effects, before carry does what the Machine wants done.
+func (w *keyLine) settleLocked(m *moment, out []effect) {
 	for i := range out { // a Give can follow the Ask for the next token
 		if x := &out[i]; x.Kind == line.Give || x.Kind == line.Serve {
 			x.Of.waits, x.Of.stays = false, true
@@ -118,10 +108,6 @@ func (w *keyLine) finish(m *moment, out []effect) {
 	}
 	if w.machine.State() == line.Idle {
 		w.forgetLocked(m)
-	}
-	w.engine.lines.mu.Unlock()
-	for i := range out {
-		w.carry(m, &out[i])
 	}
 }
 
@@ -192,8 +178,14 @@ func (w *keyLine) forgetLocked(m *moment) {
 	}
 }
 
-// carry does what the Machine wants done.
-func (w *keyLine) carry(m *moment, x *effect) {
+// carry does what the Machine wants done, without the mutex.
+func (w *keyLine) carry(m *moment, out []effect) {
+	for i := range out {
+		w.carryOut(m, &out[i])
+	}
+}
+
+func (w *keyLine) carryOut(m *moment, x *effect) {
 	e, a := w.engine, x.Of
 	switch x.Kind {
 	case line.Ask:
@@ -233,38 +225,59 @@ func (w *keyLine) carry(m *moment, x *effect) {
 
 // look tells the line that the time of a look has come.
 func (w *keyLine) look() {
-	m := w.enter(clock.Now())
+	m := w.engine.moment(clock.Now())
 	var room effects
-	w.finish(&m, w.machine.Due(m.Facts, room[:0]))
+	out := room[:0]
+	w.engine.lines.locked(func() {
+		w.factsLocked(&m)
+		out = w.machine.Due(m.Facts, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 }
 
 // changed tells all lines that messages may have been lost, or come again.
 func (e *engine) changed() {
-	e.lines.mu.Lock()
-	all := slices.Collect(maps.Keys(e.lines.waiting))
-	e.lines.mu.Unlock()
+	var all []*keyLine
+	e.lines.locked(func() { all = slices.Collect(maps.Keys(e.lines.waiting)) })
 	for _, w := range all {
-		m := w.enter(clock.Now())
-		var room effects
-		w.finish(&m, w.machine.Changed(m.Facts, room[:0]))
+		w.changed()
 	}
+}
+
+func (w *keyLine) changed() {
+	m := w.engine.moment(clock.Now())
+	var room effects
+	out := room[:0]
+	w.engine.lines.locked(func() {
+		w.factsLocked(&m)
+		out = w.machine.Changed(m.Facts, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 }
 
 // deliver tells a line that its token was handed the key.
 func (e *engine) deliver(h wire.HandOver) {
-	m := e.enter(clock.Now())
-	a := e.lines.tokens.of(h.Token)
-	if a == nil || !a.waits { // it was given up, or has the key
-		e.lines.mu.Unlock()
-		if a == nil {
-			e.handed(h)
+	m := e.moment(clock.Now())
+	var a *attempt
+	var room effects
+	out := room[:0]
+	e.lines.locked(func() {
+		if a = e.lines.tokens.of(h.Token); a == nil || !a.waits { // it was given up, or has the key
+			return
 		}
+		w := a.line
+		w.factsLocked(&m)
+		a.place.message, a.place.arrived = h, m.now
+		out = w.machine.Message(m.Facts, a.number, a.claimEnded(m.now), out)
+		w.settleLocked(&m, out)
+	})
+	if a == nil {
+		e.handed(h)
 		return
 	}
-	a.line.factsLocked(&m)
-	a.place.message, a.place.arrived = h, m.now
-	var room effects
-	a.line.finish(&m, a.line.machine.Message(m.Facts, a.number, a.claimEnded(m.now), room[:0]))
+	a.line.carry(&m, out)
 }
 
 // unlock ends a turn, or a permit, that its holder gives back with a release that begins now. It
@@ -272,19 +285,30 @@ func (e *engine) deliver(h wire.HandOver) {
 func (w *keyLine) unlock(
 	ctx context.Context, a *attempt, now clock.Instant, passable bool, keep time.Duration,
 ) (sent *release) {
-	m := w.enter(now)
+	m := w.engine.moment(now)
 	var room effects
-	out, passed := w.machine.Unlock(m.Facts, a.number, a, passable, keep == 0, room[:0])
+	out, passed := room[:0], false
+	w.engine.lines.locked(func() {
+		w.factsLocked(&m)
+		out, passed = w.machine.Unlock(m.Facts, a.number, a, passable, keep == 0, out)
+		w.settleLocked(&m, out)
+	})
 	if !passed {
 		m.back = a.releasing(ctx, now.Mono, keep)
 	}
-	w.finish(&m, out)
+	w.carry(&m, out)
 	return m.back
 }
 
 // lost ends the turn of a lease that was lost.
 func (w *keyLine) lost(a *attempt) {
-	m := w.enter(clock.Now())
+	m := w.engine.moment(clock.Now())
 	var room effects
-	w.finish(&m, w.machine.Lost(m.Facts, a.number, room[:0]))
+	out := room[:0]
+	w.engine.lines.locked(func() {
+		w.factsLocked(&m)
+		out = w.machine.Lost(m.Facts, a.number, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 }

@@ -36,6 +36,13 @@ func newLines() lines {
 	}
 }
 
+// locked calls do with the mutex locked.
+func (l *lines) locked(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do()
+}
+
 // shortestLocked returns the line of a key and a limit to join, of a number of lanes: one that is not there
 // yet, or else the shortest. used is how many lanes have one.
 func (l *lines) shortestLocked(id lineID, lanes int) (shortest lineID, used int) {

@@ -93,9 +93,8 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 	}
 	if e.triesAlone(&r.request) {
 		lock, err := e.try(ctx, &r.request)
-		m := e.enter(clock.Now())
-		e.observeLocked(&m, m.now.Since(r.started), err)
-		e.lines.mu.Unlock()
+		m := e.moment(clock.Now())
+		e.lines.locked(func() { e.lines.observeLocked(&m, m.now.Since(r.started), err) })
 		if !errors.Is(err, ErrNotAcquired) {
 			return lock, err
 		}
@@ -186,25 +185,36 @@ func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 	if r.attempts > 0 {
 		now = clock.Now()
 	}
-	m := e.enter(now)
-	w := e.lineLocked(&r.request)
-	w.factsLocked(&m)
+	m := e.moment(now)
+	var w *keyLine
 	var room effects
-	w.finish(&m, w.machine.Join(m.Facts, c, room[:0]))
+	out := room[:0]
+	e.lines.locked(func() {
+		w = e.lineLocked(&r.request)
+		w.factsLocked(&m)
+		out = w.machine.Join(m.Facts, c, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 	return w
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
 func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error) {
-	m := e.enter(clock.Now())
-	n := w.machine.News(&r.caller)
+	m := e.moment(clock.Now())
+	var n line.News
 	var mine *attempt // has the key
-	if w.machine.State() == line.Holding {
-		mine = w.newest
-	}
 	var room effects
-	out, waited := w.machine.Leave(&r.caller, room[:0])
-	w.finish(&m, out)
+	out, waited := room[:0], false
+	e.lines.locked(func() {
+		n = w.machine.News(&r.caller)
+		if w.machine.State() == line.Holding {
+			mine = w.newest
+		}
+		out, waited = w.machine.Leave(&r.caller, out)
+		w.settleLocked(&m, out)
+	})
+	w.carry(&m, out)
 	if !waited {
 		<-r.over
 		return r.take()
