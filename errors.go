@@ -200,9 +200,9 @@ func (e *endedBy) As(target any) bool   { return errors.As(e.cause, target) }
 // [errors.As].
 type HeldError struct {
 	Key string // as the caller named it
-	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client
-	// of another library, and with [NewLegacySetNX] unless this process holds the key: there
-	// [Locker.Inspect] shows it.
+	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client of
+	// another library. With [NewLegacySetNX] it is also empty, unless the lock of a Lock call keeps another
+	// Lock call of its Locker waiting. [Locker.Inspect] shows the owner there.
 	Owner string
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
