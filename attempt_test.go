@@ -251,3 +251,22 @@ func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
 	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 	_ = k.UnlockAfter(t.Context(), 0)
 }
+
+// TestFailedLeadersAreForgotten: there is no end of the keys whose fn has failed.
+func TestFailedLeadersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &engine{live: new(live)}
+		for i := range 10 {
+			for _, key := range []string{"a", "b"} {
+				c := cause{kind: CauseFunc, key: key}
+				require.True(t, e.due(c), "%d %s", i, key)
+				require.False(t, e.due(c), "%d %s", i, key)
+			}
+			time.Sleep(troubleEvery + troubleEvery/3)
+		}
+		time.Sleep(10 * troubleEvery)
+		for c := range e.troubles.Range {
+			t.Error("not forgotten:", c)
+		}
+	})
+}

@@ -183,17 +183,26 @@ func ctxError(ctx context.Context) error {
 		slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
 		return fmt.Errorf("%w: %s", err, rediserr.Text(cause))
 	}
-	return fmt.Errorf("%w: %w", err, cause)
+	return &endedBy{err, cause}
 }
+
+// endedBy is the error of a ctx that has ended, with its cause. It matches the cause and does not unwrap to
+// it: an answer of Redis there, such as to another goroutine of a group, is not about this call.
+type endedBy struct{ ctx, cause error }
+
+func (e *endedBy) Error() string        { return e.ctx.Error() + ": " + e.cause.Error() }
+func (e *endedBy) Unwrap() error        { return e.ctx }
+func (e *endedBy) Is(target error) bool { return errors.Is(e.cause, target) }
+func (e *endedBy) As(target any) bool   { return errors.As(e.cause, target) }
 
 // A HeldError describes the owner of a key when this process last asked, or if the owner is this
 // process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
 // [errors.As].
 type HeldError struct {
 	Key string // as the caller named it
-	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client
-	// of another library, and with [NewLegacySetNX] unless this process holds the key: there
-	// [Locker.Inspect] shows it.
+	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client of
+	// another library. With [NewLegacySetNX] it is also empty, unless the lock of a Lock call keeps another
+	// Lock call of its Locker waiting. [Locker.Inspect] shows the owner there.
 	Owner string
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time

@@ -95,7 +95,7 @@ func (m *migration) TryLock(ctx context.Context, key string, opts ...Option) (*L
 	lock, err := old.join(ctx, m.to.TryLock, key, opts)
 	if err != nil {
 		old.discard(ctx) // if it fails, the key ends with its TTL
-		return nil, err
+		return nil, wrap("try lock", key, err)
 	}
 	if err := lock.joinTo(old); err != nil {
 		_ = lock.Unlock(ctx)
@@ -134,7 +134,7 @@ func (m *migration) Lock(ctx context.Context, key string, opts ...Option) (*Lock
 		old.discard(ctx)
 		switch {
 		case !lost:
-			return nil, err
+			return nil, wrap("lock", key, err)
 		case ctx.Err() != nil: // err may match the loss
 			var wait *gaveUp
 			if !errors.As(err, &wait) {

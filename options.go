@@ -216,7 +216,7 @@ func WithOpTimeout(d time.Duration) Option {
 //
 // The time is for a holder, and not for an outage: a call that nobody has refused yet fails with the
 // first attempt that fails. So a call that begins while Redis is out of reach takes the time of
-// [WithOpTimeout], or twice that if it joins others that wait.
+// [WithOpTimeout]. It takes twice that if it joins others that wait, or if a Redis with a semaphore hangs.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
 // the shorter one of its two Lockers. If d has passed when a key is granted, [DoAll] makes one attempt

@@ -24,7 +24,11 @@ type cause struct {
 func (e *engine) due(c cause) bool {
 	now := clock.MonoNow()
 	last, reported := e.troubles.LoadOrStore(c, now)
-	return !reported || now.Sub(last.(clock.Mono)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
+	due := !reported || now.Sub(last.(clock.Mono)) >= troubleEvery && e.troubles.CompareAndSwap(c, last, now)
+	if due && c.key != "" { // there is no end of keys. The timer ends then
+		time.AfterFunc(2*troubleEvery, func() { e.troubles.CompareAndDelete(c, now) })
+	}
+	return due
 }
 
 // reportFailure calls Hooks.Trouble for a call that failed with err, if Redis is the reason and it

@@ -11,6 +11,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -279,6 +280,29 @@ func TestCauseOfACtxIsOfAnotherLock(t *testing.T) {
 		require.NotErrorIs(t, err, redlatch.ErrUnavailable)
 		tap.Heal()
 		require.NoError(t, second.Unlock(t.Context()))
+	})
+}
+
+// TestAnswerInACauseIsOfAnotherCall: the ctx of a call ends since Redis has refused a command of another
+// goroutine, as that of an errgroup does. The error of the call matches it, and does not say that Redis is the reason.
+func TestAnswerInACauseIsOfAnotherCall(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		l := newLocker(t, s.Client(t))
+		held := mustLock(t, newLocker(t, s.Client(t)), "held")
+		answer := s.Direct.Do(t.Context(), "EVAL", "return redis.error_reply('LOADING')", 0).Err()
+		ctx, end := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { end(answer) })
+		_, err := l.Lock(ctx, "held")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		for name, do := range doers() {
+			for what, err := range map[string]error{"the wait": err, "a call after it": do(ctx, l, "free", never[*redlatch.Lock](t))} {
+				require.ErrorIs(t, err, context.Canceled, "%s, %s", name, what)
+				require.ErrorIs(t, err, answer, "%s, %s", name, what)
+				require.ErrorAs(t, err, new(redis.Error), "%s, %s", name, what)
+				require.NotErrorIs(t, err, redlatch.ErrUnavailable, "%s, %s", name, what)
+			}
+		}
+		require.NoError(t, held.Unlock(t.Context()))
 	})
 }
 

@@ -104,3 +104,24 @@ func TestLegacyLeavesOtherDataAlone(t *testing.T) {
 		}
 	})
 }
+
+// TestLegacyRefusalNamesTheHolderOfItsLine: the key has no room for the name. Inspect knows who holds it.
+func TestLegacyRefusalNamesTheHolderOfItsLine(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		l := made(redlatch.NewLegacySetNX(s.Client(t), redlatch.WithOwner("bob")))
+		ownerIn := func(key string) string {
+			_, err := l.Lock(t.Context(), key, redlatch.WithMaxWait(time.Second))
+			var held *redlatch.HeldError
+			require.ErrorAs(t, err, &held)
+			status, err := l.Inspect(t.Context(), key)
+			require.NoError(t, err)
+			require.Equal(t, "bob", status.Owner)
+			return held.Owner
+		}
+		waited, tried := granted(l.Lock(t.Context(), "waited")), mustLock(t, l, "tried")
+		require.Equal(t, "bob", ownerIn("waited"))
+		require.Empty(t, ownerIn("tried"))
+		require.NoError(t, waited.Unlock(t.Context()))
+		require.NoError(t, tried.Unlock(t.Context()))
+	})
+}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
@@ -55,4 +57,20 @@ func TestOutageCostsARequestAnOpTimeout(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestHungSemaphoreCostsTwoOpTimeouts: a call alone asks for a permit, and then waits for its release.
+func TestHungSemaphoreCostsTwoOpTimeouts(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		client := s.Client(t)
+		l := made(redlatch.NewSemaphore(client, 2, redlatch.WithMaxWait(time.Minute)))
+		warm(t, l)
+		time.Sleep(10 * time.Second) // else it may be the first connection that is slow
+		linkOf(t, client).hang()
+		began := time.Now()
+		_, err := l.Lock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrUnavailable)
+		require.Equal(t, 2*time.Second, time.Since(began))
+		linkOf(t, client).heal()
+	})
 }

@@ -71,6 +71,7 @@ func TestLockOfAnotherPackageIsRefused(t *testing.T) {
 				"Lock from": lockFrom, "TryLock from": tryFrom, "Lock to": lockTo, "TryLock to": tryTo,
 			} {
 				requireOnly(t, err, redlatch.ErrInvalid, what)
+				require.ErrorAs(t, err, new(*redlatch.Error), what)
 			}
 		}
 	})
