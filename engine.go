@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -293,32 +292,6 @@ func (e *engine) inspect(ctx context.Context, r *request) reply {
 		e.sees(holder, r.names.lock, r.started.Mono)
 	}
 	return got
-}
-
-// forget ends the min hold that an inspection shows, and no later one.
-func (e *engine) forget(ctx context.Context, key string) error {
-	r := new(request)
-	if err := e.check(ctx, r, key, nil); err != nil {
-		return err
-	}
-	defer r.loan.over()
-	ctx = r.loan.lend(ctx)
-	got := e.inspect(ctx, r)
-	if got.err != nil || got.seen == nil || !wire.IsKeeper(string(got.seen.status.Token)) {
-		return got.err
-	}
-	kept := got.seen.kept
-	if kept == nil {
-		kept = []string{string(got.seen.status.Token)}
-	}
-	for _, value := range kept {
-		id, now := e.identity(r, value), clock.MonoNow()
-		done, _ := e.run(ctx, now, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: now})
-		if done.err != nil && !errors.Is(done.err, ErrLost) { // else it has ended since
-			return done.err
-		}
-	}
-	return nil
 }
 
 // refused calls a hook, if there is one, with a refusal.

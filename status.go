@@ -7,6 +7,9 @@ import (
 	"log/slog"
 	"strconv"
 	"time"
+
+	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A Token proves who holds a key. It is a UUID of version 7 or 8, which has the time when it was made.
@@ -69,7 +72,10 @@ type Status struct {
 	Holding []Holder
 }
 
-const longestQueue = 100 // of Status.Queue
+const (
+	longestQueue = 100 // of Status.Queue
+	mostHolding  = 100 // of Status.Holding, and of the min holds that an inspection shows
+)
 
 // A Holder holds a permit of a semaphore, or of a read-write lock. The readers of a process that
 // share a permit are one.
@@ -98,7 +104,7 @@ type Waiter struct {
 // With [NewMigration] it does this on both sides. A Locker that wraps another one must have a method
 // Unwrap() Locker, which returns the wrapped one.
 //
-// ctx bounds the call, and [WithOpTimeout] each of its commands: one that inspects the key, and one for
+// ctx bounds the call, and [WithOpTimeout] each of its commands: those that inspect the key, and one for
 // each min hold that it ends. The error is [ErrInvalid], [errors.ErrUnsupported] if l has no such
 // method, or what [Locker.Inspect] returns. After any error the min hold may have ended.
 func Forget(ctx context.Context, l Locker, key string) error {
@@ -122,4 +128,49 @@ func forget(ctx context.Context, l Locker, key string) error {
 		return forget(ctx, l.Unwrap(), key)
 	}
 	return fmt.Errorf("%w: a %T has no method Unwrap() Locker", errors.ErrUnsupported, l)
+}
+
+// forget ends the min hold that an inspection shows, and no later one. It inspects again if that has shown as many as
+// it can.
+func (e *engine) forget(ctx context.Context, key string) error {
+	r := new(request)
+	if err := e.check(ctx, r, key, nil); err != nil {
+		return err
+	}
+	defer r.loan.over()
+	ctx = r.loan.lend(ctx)
+	for {
+		kept, err := e.kept(ctx, r)
+		if err == nil {
+			err = e.endKept(ctx, r, kept)
+		}
+		if err != nil || len(kept) < mostHolding {
+			return err
+		}
+		r.started = clock.Now()
+	}
+}
+
+// kept returns the values that keep others out, if nobody holds the key.
+func (e *engine) kept(ctx context.Context, r *request) ([]string, error) {
+	got := e.inspect(ctx, r)
+	switch {
+	case got.err != nil || got.seen == nil || !wire.IsKeeper(string(got.seen.status.Token)):
+		return nil, got.err
+	case got.seen.kept != nil:
+		return got.seen.kept, nil
+	}
+	return []string{string(got.seen.status.Token)}, nil
+}
+
+// endKept releases values that keep others out, unless their time has ended since.
+func (e *engine) endKept(ctx context.Context, r *request, values []string) error {
+	for _, value := range values {
+		id, now := e.identity(r, value), clock.MonoNow()
+		done, _ := e.run(ctx, now, toRelease, &params{identity: &id, timeout: r.cfg.timeout(), began: now})
+		if done.err != nil && !errors.Is(done.err, ErrLost) {
+			return done.err
+		}
+	}
+	return nil
 }

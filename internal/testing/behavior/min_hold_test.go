@@ -361,6 +361,20 @@ func TestForgetEndsAMinHold(t *testing.T) {
 	})
 }
 
+// TestForgetEndsAllMinHolds of a semaphore, also more than Inspect shows.
+func TestForgetEndsAllMinHolds(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		ctx, l := t.Context(), locktest.Semaphore(t, s.Client(t), 250)
+		for range 250 {
+			require.NoError(t, mustLock(t, l, "k").UnlockAfter(ctx, time.Hour))
+		}
+		_, err := l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, redlatch.Forget(ctx, l, "k"))
+		onlyFences(t, s.Direct)
+	})
+}
+
 // TestForgetSaysWhatItCannotReach: a Locker that hides those of this package.
 func TestForgetSaysWhatItCannotReach(t *testing.T) {
 	onEvery(t, everyLocker(), func(t *testing.T, w *world) {

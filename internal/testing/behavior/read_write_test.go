@@ -491,6 +491,28 @@ func TestLeaverLetsReadersBy(t *testing.T) {
 	})
 }
 
+// TestNobodyOvertakesAWriterBehindManyReaders: a script that finds the key free does not get as far as the writer.
+func TestNobodyOvertakesAWriterBehindManyReaders(t *testing.T) {
+	onReadWrite(t, func(t *testing.T, s *locktest.Site, pair sides) {
+		late, write := pair()
+		mustLock(t, write, "k", redlatch.WithoutRenewal())
+		var readers []<-chan *redlatch.Lock
+		for range 40 {
+			read, _ := pair()
+			readers = append(readers, waitInLine(t, read, "k"))
+		}
+		_, write = pair()
+		writer := waitInLine(t, write, "k")
+		require.NoError(t, s.Direct.Del(t.Context(), "k").Err())
+		_, err := late.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired, "overtaken")
+		for _, served := range readers {
+			unlock(t, await(t, served, "a reader"))
+		}
+		unlock(t, await(t, writer, "the writer"))
+	})
+}
+
 // TestNobodyReadsWhileSomebodyWrites: under load, in many processes, on a real server too.
 func TestNobodyReadsWhileSomebodyWrites(t *testing.T) {
 	onRedis(t, readers, func(t *testing.T, w *world) {
