@@ -279,8 +279,8 @@ type askedOn struct {
 	sum   reply // what the replies so far have in common
 }
 
-// askOn sends an acquire again whose script has done its most. After another timeout, the caller is
-// refused. Further sends do not use the ctx of the call, which may have returned.
+// askOn sends an acquire again whose script has done its most, for up to another timeout. Further sends
+// do not use the ctx of the call, which may have returned.
 func (s *single) askOn(p *params, to hearer, got reply) {
 	a, again := to.(*askedOn)
 	if !again {

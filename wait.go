@@ -95,11 +95,13 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 		lock, err := e.try(ctx, &r.request)
 		m := e.moment(clock.Now())
 		e.lines.locked(func() { e.lines.observeLocked(&m, m.now.Since(r.started), err) })
-		if !errors.Is(err, ErrNotAcquired) {
+		switch {
+		case errors.Is(err, ErrNotAcquired):
+			r.refusal, r.told = err, true
+			r.refused(ctx, e, r.cfg.hooks.Waiting, news{err, r.attempts})
+		case !errors.Is(err, errBehind):
 			return lock, err
 		}
-		r.refusal, r.told = err, true
-		r.refused(ctx, e, r.cfg.hooks.Waiting, news{err, r.attempts})
 	}
 	w := e.join(ctx, r)
 	for {

@@ -100,7 +100,7 @@ func TestCrowdOfTheDeadDelaysNobody(t *testing.T) {
 		for name, within := range map[string]time.Duration{"releases": atOnce, "dies": 4 * time.Second} {
 			l, link := w.linked(t)
 			lock := mustLock(t, l, "k")
-			dead := addDead(t, w, queue)
+			dead := addDead(t, w.Direct, queue)
 			first, second := make(chan *redlatch.Lock, 2), make(chan *redlatch.Lock, 2)
 			if name == "dies" { // whoever looks first gets it
 				second = first
@@ -123,13 +123,13 @@ func TestCrowdOfTheDeadDelaysNobody(t *testing.T) {
 }
 
 // addDead adds entries of processes that are gone to a queue, and returns how many.
-func addDead(t *testing.T, w *world, queue string) int {
+func addDead(t *testing.T, direct *redis.Client, queue string) int {
 	t.Helper()
 	var dead []redis.Z
 	for i := range 500 {
 		dead = append(dead, redis.Z{Score: 1, Member: fmt.Sprint("1000:1 redlatch:gone ", i)})
 	}
-	require.NoError(t, w.Direct.ZAdd(t.Context(), queue, dead...).Err())
+	require.NoError(t, direct.ZAdd(t.Context(), queue, dead...).Err())
 	return len(dead)
 }
 
@@ -153,7 +153,7 @@ func TestCrowdOfTheDeadLetsNobodyOvertake(t *testing.T) {
 		} {
 			l := w.locker(t)
 			mustLock(t, l, "k", redlatch.WithoutRenewal())
-			dead := addDead(t, w, queue)
+			dead := addDead(t, w.Direct, queue)
 			got := make(chan *redlatch.Lock, 1)
 			locking(t, got, w.locker(t), "k")
 			joined(t, l, dead+1)
@@ -163,4 +163,31 @@ func TestCrowdOfTheDeadLetsNobodyOvertake(t *testing.T) {
 			onlyFences(t, w.Direct)
 		}
 	})
+}
+
+// TestCrowdOfTheDeadIsNoOwner: if it takes longer than the op timeout to remove them, nobody has the key. So
+// TryLock is not refused, and Lock goes on.
+func TestCrowdOfTheDeadIsNoOwner(t *testing.T) {
+	t.Parallel()
+	for queue, make := range map[string]func(c redis.UniversalClient) (redlatch.Locker, error){
+		"{k}:queue:k":   func(c redis.UniversalClient) (redlatch.Locker, error) { return redlatch.NewSetNXPX(c) },
+		"{k}:permits:k": func(c redis.UniversalClient) (redlatch.Locker, error) { return redlatch.NewSemaphore(c, 16) },
+	} {
+		t.Run(queue, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				client := s.Client(t)
+				l := made(make(client))
+				warm(t, l)
+				addDead(t, s.Direct, queue)
+				linkOf(t, client).delay(300 * time.Millisecond)
+				_, err := l.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, redlatch.ErrUnavailable)
+				require.NotErrorIs(t, err, redlatch.ErrNotAcquired)
+				require.ErrorContains(t, err, "waiters that have ended")
+				require.Zero(t, s.Direct.Exists(t.Context(), "k").Val(), "nothing is left of it")
+				addDead(t, s.Direct, queue)
+				require.NoError(t, granted(l.Lock(t.Context(), "k", redlatch.WithMaxWait(5*time.Second))).Unlock(t.Context()))
+			})
+		})
+	}
 }
