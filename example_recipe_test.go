@@ -49,7 +49,7 @@ func ExampleLead() {
 	newScheduler := func() *scheduler { return &scheduler{started: cancel} } // so the example ends
 
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
-		s := newScheduler() // for each term, since many cannot be started again
+		s := newScheduler() // a new one for each term: many cannot be started twice
 		if err := s.Start(); err != nil {
 			return err // Hooks.Trouble reports it, and Lead waits for the lock again
 		}
