@@ -23,7 +23,7 @@ import (
 // link, nor do other members of its type, and code, where a parenthesis or a brace follows.
 func TestNamesInDocCommentsAreLinks(t *testing.T) {
 	all := library{t, map[string]*documented{}}
-	for _, dir := range []string{".", "./redlatchtest", "./otel", "./gocron", "./clients/rueidis", "./clients/valkeygo", "./cmd/redlatch"} {
+	for _, dir := range reference {
 		p := all.load(dir)
 		require.NotNil(t, p, dir)
 		require.NotEmpty(t, p.remarks)
