@@ -29,7 +29,7 @@ func Lead(
 // An Election elects a leader among all processes that run one with the same key. It knows whether
 // this process leads, and who does. Its methods are safe for concurrent use by multiple goroutines.
 //
-// It has no goroutine of its own: nothing happens before [Election.Run], and after it.
+// It starts no goroutine: it works only while [Election.Run] runs.
 type Election struct {
 	locker Locker
 	key    string

@@ -45,7 +45,7 @@
 //	redis+cluster://user:password@host:port,host:port
 //
 // The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password
-// and the database belong to the Redis servers. If the Sentinels have a password of their own, add
+// and the database belong to the Redis servers. If the Sentinels have their own password, add
 // ?sentinel_password=P, and &sentinel_username=U if they have users. Sentinels that require TLS are
 // not supported. The last form names some nodes of a Redis Cluster.
 //
@@ -87,7 +87,7 @@
 //	REDLATCH_TOKEN  the token that proves ownership. It is a secret: anyone who knows it can release the lock
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
-//	                With -limit and -read this does not work, since several holders are valid
+//	                With -limit and -read this does not work, because several holders are valid
 //	REDLATCH_HELD   the tokens of this run, and of the runs that it is a part of. A run that would wait for one of
 //	                these locks fails with 64, because it would wait for itself. Unset it for programs that COMMAND
 //	                starts and does not wait for
@@ -129,8 +129,8 @@
 // that are ignored when redlatch starts, as HUP is under nohup, stay ignored. While run waits, each
 // of the first six ends the wait: nothing is left in Redis, and the status is 128+n.
 //
-// Without a terminal, run passes CONT on, too. So whoever stops COMMAND by TSTP, as some supervisors
-// do, can continue it. The lock is renewed meanwhile.
+// Without a terminal, run also passes CONT on. So a supervisor that stops COMMAND with TSTP can
+// continue it. In between, the lock is renewed.
 //
 // On a terminal, the group of COMMAND becomes the foreground group when it first reads from the
 // terminal or changes its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed
