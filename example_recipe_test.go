@@ -39,7 +39,8 @@ func (s *scheduler) Start() error {
 
 func (*scheduler) Shutdown() { fmt.Println("and no longer") }
 
-// Many instances have a scheduler, and that of one of them runs. It stops when the lock is lost, or with its process.
+// Many instances have a scheduler. It runs on one of them, and stops when the lock is lost, or with
+// its process.
 func ExampleLead() {
 	server, client, end := embedded()
 	defer end()

@@ -370,7 +370,7 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	for side := k; side != nil && d > 0; side = side.from {
 		if e := attemptOf(side.current()).engine; !e.keeps {
-			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, e.name, errors.ErrUnsupported)
+			err := fmt.Errorf("UnlockAfter(%v): %s does not support it: %w", d, e.name, errors.ErrUnsupported)
 			return wrap("unlock", k.Key(), err)
 		}
 	}

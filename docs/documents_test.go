@@ -208,6 +208,46 @@ func places(text string) (names []string) {
 	return names
 }
 
+// TestCommandsForContributorsExist: scripts, directories, flags and tests that a command of a document names. Those of
+// users are played elsewhere: see the tests of cmd/redlatch, protocol and internal/field, and .ci/run.
+func TestCommandsForContributorsExist(t *testing.T) {
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(mustRead(t, path))
+		}
+		return err
+	}))
+	scripts, programs, runs := 0, 0, 0
+	for _, document := range []string{"CONTRIBUTING.md", "README.md", "benchmarks/README.md", ".github/RELEASE.md"} {
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(mustRead(t, document), -1) {
+			for line := range strings.Lines(block[1]) {
+				line, _, _ = strings.Cut(line, " # ")
+				if script := regexp.MustCompile(`(?:^|\s)(\.ci/\w+)`).FindStringSubmatch(line); script != nil {
+					info, err := os.Stat(script[1])
+					require.NoError(t, err, line)
+					require.NotZero(t, info.Mode()&0o111, line)
+					scripts++
+				}
+				if program := regexp.MustCompile(`go (?:-C (\w+) )?run (\./\S+)(.*)`).FindStringSubmatch(line); program != nil {
+					source := mustRead(t, filepath.Join(program[1], program[2], "main.go"))
+					for _, name := range regexp.MustCompile(` -([a-z]+)`).FindAllStringSubmatch(program[3], -1) {
+						require.Contains(t, source, `"`+name[1]+`", `, line)
+					}
+					programs++
+				}
+				if run := regexp.MustCompile(`go test .*-run (\w+)`).FindStringSubmatch(line); run != nil {
+					require.Regexp(t, `\nfunc Test\w*`+run[1], tests.String(), line)
+					runs++
+				}
+			}
+		}
+	}
+	require.Positive(t, scripts)
+	require.Positive(t, programs)
+	require.Positive(t, runs)
+}
+
 // TestDocumentsNameRealTests: each test that a document names exists. docs/guarantees.md is for users and names no tests.
 func TestDocumentsNameRealTests(t *testing.T) {
 	var tests strings.Builder
