@@ -198,8 +198,8 @@ type HeldError struct {
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
 	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. If there
-	// are several permits, it is from the one that ends first. For a writer it is from the one that
-	// ends last. That can be a permit in its min hold.
+	// are several permits, it is from the one that ends first, or, if a writer was refused, from the
+	// one that ends last. That can be a permit in its min hold.
 	TTL time.Duration
 	// Kept is set if nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out.
 	Kept bool

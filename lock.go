@@ -26,9 +26,10 @@
 // [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. An [Error] has the
 // operation and the key.
 //
-// Once [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, they return its error, and add none of
-// these but [ErrLost]. If fn returns an error that would say that fn was not called, it comes as a
-// [FuncError], which does not say so.
+// Once [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, they return its error. Of the errors
+// above, they add only [ErrLost]. If fn returns the error of another lock, such as
+// [ErrNotAcquired], they return a [FuncError], which does not match it. So [ErrNotAcquired] always
+// says that fn was not called.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
 // key held for longer than its TTL.
