@@ -28,5 +28,5 @@ const (
 	CauseReplicas   Cause = "replicas"   // too few replicas confirmed the grant, see [WithReplicas]
 	CauseSlow       Cause = "slow"       // the grant took longer than the lease lasts
 	CausePanic      Cause = "panic"      // a hook, Limiter or OnConnect of the client panicked
-	CauseError      Cause = "error"      // an answer that does not begin with a word of Redis, but of a proxy
+	CauseError      Cause = "error"      // an answer of a proxy, which does not begin with a word of Redis
 )

@@ -13,8 +13,8 @@ import (
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
-// Lead elects a leader among all callers with the same key. The leader runs fn. It is [Election.Run]
-// of an [Election] that nobody asks.
+// Lead elects a leader among all callers with the same key. The leader runs fn. Lead does what
+// [Election.Run] does. To ask who leads, use [NewElection].
 func Lead(
 	ctx context.Context, l Locker, key string,
 	fn func(ctx context.Context, lock *Lock) error, opts ...Option,
@@ -29,7 +29,7 @@ func Lead(
 // An Election elects a leader among all processes that run one with the same key. It knows whether
 // this process leads, and who does. Its methods are safe for concurrent use by multiple goroutines.
 //
-// It has no goroutine of its own: nothing happens before [Election.Run], and after it.
+// It starts no goroutine: it works only while [Election.Run] runs.
 type Election struct {
 	locker Locker
 	key    string
@@ -50,9 +50,9 @@ type candidacy struct {
 	known  bool       // it has shown a leader
 }
 
-// NewElection returns an Election by the locks of l on key. It sends nothing. opts apply to the locks.
-// [WithMaxHold] bounds a term. NewElection refuses [WithMaxWait], and ignores one
-// that was given to l.
+// NewElection returns an Election that uses the locks of l on key. It sends nothing. opts apply to
+// the locks. [WithMaxHold] bounds a term. NewElection refuses [WithMaxWait], and ignores one that
+// was given to l.
 //
 // The error is [ErrInvalid] if l is nil, if key is empty, or if l cannot work with key or opts.
 func NewElection(l Locker, key string, opts ...Option) (*Election, error) {
@@ -193,14 +193,15 @@ func (e *Election) leads() *Lock {
 	return nil
 }
 
-// Leader returns who leads, as [WithOwner] names it, as far as this process knows: this process while
-// [Election.Leading], and else the holder that the newest refusal has shown. known is false if it
-// knows of no leader: before the first refusal, between two leaders, after an error, and without
-// [Election.Run]. A leader without a name is known, as "".
+// Leader returns the name of the leader, see [WithOwner], as far as this process knows. While this
+// process leads, that is its own name. Otherwise it is the name of the holder that the newest
+// refusal has shown. known is false if this process knows of no leader: before the first refusal,
+// between two leaders, after an error, and while [Election.Run] does not run. The name can be
+// empty, with known true.
 //
-// The answer can be of any age. A process that waits looks every one or two seconds. So it may name the
-// last leader for that long, or for as long as it is cut off from Redis. Where [Hooks.Moved] is never called, it names the one
-// that led when it began to wait.
+// The answer may be outdated. A process that waits asks Redis every one or two seconds. So it may
+// name the last leader for that long, or for as long as it is cut off from Redis. If the Locker
+// never calls [Hooks.Moved], Leader names the process that led when this one began to wait.
 func (e *Election) Leader() (owner string, known bool) {
 	if lock := e.leads(); lock != nil {
 		return wire.Owner(attemptOf(lock.current()).id.token), true

@@ -195,9 +195,9 @@ func (e *endedBy) Unwrap() error        { return e.ctx }
 func (e *endedBy) Is(target error) bool { return errors.Is(e.cause, target) }
 func (e *endedBy) As(target any) bool   { return errors.As(e.cause, target) }
 
-// A HeldError describes the owner of a key when this process last asked, or if the owner is this
-// process, at the call. It matches [ErrNotAcquired], also if a test made it. Find it with
-// [errors.As].
+// A HeldError describes the owner of a key: as Redis last answered this process, or if the owner is
+// this process, as it was at the call. It matches [ErrNotAcquired], even if a test made it. Find it
+// with [errors.As].
 type HeldError struct {
 	Key string // as the caller named it
 	// Owner names the holder, see [WithOwner]. It is empty if the holder has none, or is a client of
@@ -206,9 +206,9 @@ type HeldError struct {
 	Owner string
 	// Since is when the holder began to ask for the lock, as in [Status]. It is zero if it is unknown.
 	Since time.Time
-	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. Of several
-	// permits, the one that ends first counts, or last for a writer. That can be one that a min hold
-	// keeps, beside the holder's.
+	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. If there
+	// are several permits, it is from the one that ends first, or, if a writer was refused, from the
+	// one that ends last. That can be a permit in its min hold.
 	TTL time.Duration
 	// Kept is set if nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out.
 	Kept bool

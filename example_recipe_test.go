@@ -39,7 +39,8 @@ func (s *scheduler) Start() error {
 
 func (*scheduler) Shutdown() { fmt.Println("and no longer") }
 
-// Many instances have a scheduler, and that of one of them runs. It stops when the lock is lost, or with its process.
+// Many instances have a scheduler. It runs on one of them, and stops when the lock is lost, or with
+// its process.
 func ExampleLead() {
 	server, client, end := embedded()
 	defer end()
@@ -49,7 +50,7 @@ func ExampleLead() {
 	newScheduler := func() *scheduler { return &scheduler{started: cancel} } // so the example ends
 
 	err := redlatch.Lead(ctx, locker, "scheduler", func(ctx context.Context, _ *redlatch.Lock) error {
-		s := newScheduler() // for each term, since many cannot be started again
+		s := newScheduler() // a new one for each term: many cannot be started twice
 		if err := s.Start(); err != nil {
 			return err // Hooks.Trouble reports it, and Lead waits for the lock again
 		}

@@ -336,7 +336,7 @@ func ExampleWithGrace() {
 	// without Redis, it stops in 17s
 }
 
-// Each tenant has a limit of its own, and one Locker serves all.
+// Each tenant has its own limit, and one Locker serves all of them.
 func ExampleWithLimit() {
 	_, client, end := embedded()
 	defer end()
@@ -718,9 +718,9 @@ func ExampleLock_Fence() {
 	// delivered
 }
 
-// next returns what a caller can do about err, which a call with ctx returned. The case of ErrMaxHold comes
-// before that of ErrLost, since ErrMaxHold matches both. next also checks ctx.Err, since the timeout of a dial
-// matches context.DeadlineExceeded.
+// next returns what a caller can do about err, which a call with ctx returned. The case of
+// ErrMaxHold comes before the case of ErrLost, because ErrMaxHold matches both. next also checks
+// ctx.Err, because the timeout of a dial also matches context.DeadlineExceeded.
 func next(ctx context.Context, err error) string {
 	switch {
 	case err == nil:

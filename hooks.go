@@ -15,9 +15,10 @@ import (
 // this package, such as for a renewal, a panic ends the process. It may run after Done was closed or
 // Unlock has returned, and after Acquired of the next lock.
 //
-// ctx is the ctx of the call that the event is about, or a child of it, for its values: it may have
-// ended. It has no values if there is no such call, as in a renewal, if the call has no ctx, as
-// [Lock.Err], or if the call has returned. Do not keep it.
+// ctx is the ctx of the call that the event is about, or a child of it. Use it for its values: it
+// may have ended. It has no values if the event is about no call, such as a renewal, or about a
+// call without a ctx, such as [Lock.Err]. It also has none if the call has returned. Do not keep
+// it.
 type Hooks struct {
 	// Acquired reports that a lock was granted or adopted, or was passed on to this call.
 	Acquired func(context.Context, Event)

@@ -71,7 +71,7 @@ type legacySetNX struct{ single }
 
 func (s *legacySetNX) adapt(cfg *config) error {
 	if cfg.minHold > 0 {
-		return invalid("WithMinHold(%v): legacysetnx counts whole seconds", cfg.minHold)
+		return invalid("WithMinHold(%v): legacysetnx does not support it", cfg.minHold)
 	}
 	cfg.ttl = max(cfg.ttl, time.Duration(wholeSeconds(cfg.ttl))*time.Second)
 	return refuseBoth("legacysetnx", cfg)

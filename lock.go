@@ -26,9 +26,10 @@
 // [ErrUnavailable] for a broken connection or a timeout, the outcome is unknown. An [Error] has the
 // operation and the key.
 //
-// Once [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, they return its error, and add none of
-// these but [ErrLost]. If fn returns an error that would say that fn was not called, it comes as a
-// [FuncError], which does not say so.
+// Once [Do], [TryDo], [DoAll] and [TryDoAll] have called fn, they return its error. Of the errors
+// above, they add only [ErrLost]. If fn returns the error of another lock, such as
+// [ErrNotAcquired], they return a [FuncError], which does not match it. So [ErrNotAcquired] always
+// says that fn was not called.
 //
 // If the outcome of an attempt to acquire is unknown, redlatch releases the lock. No error leaves a
 // key held for longer than its TTL.
@@ -48,8 +49,8 @@
 // "Deprecated:" and names what replaces it, for at least a year before.
 //
 // The clients of go-redis v9 are a part of this API. So when there is a go-redis v10, a new major
-// version of this package will use it, and the one for v9 gets corrections for another year. Each
-// version works with every release of Go that the Go team supports, which are the newest two. A patch
+// version of this package will use it, and the one for v9 gets fixes for another year. Each version
+// works with every release of Go that the Go team supports, which are the newest two. A patch
 // version needs no newer Go or go-redis. The changelog says what versions below v1.0 promise.
 //
 // # Servers
@@ -87,14 +88,14 @@ import (
 // the key of the fences, see [NewSetNXPX].
 //
 // Share one Locker in a process, even among tenants: give their keys prefixes. While callers queue,
-// each Locker keeps one goroutine and one connection for its subscription. A thousand Lockers keep a
-// thousand of each. The callers of one Locker that wait for one key form a line: the Locker asks Redis
-// once for all of them, and serves them one after the other. With [NewSemaphore] they form up to 16
-// lines. The readers of [NewReadWrite] are served together. While nobody waits, a Locker costs nothing
-// in Redis. It has no Close method: its subscription ends by itself within two seconds after the last
-// waiter has left. A test that looks for leaks sleeps for that time first. Close the client after the
-// last Unlock and after [Drain]. Then all calls fail, including calls that wait, with an error that
-// matches [redis.ErrClosed], or with [ErrNoQuorum].
+// each Locker keeps one goroutine and one connection for its subscription. A thousand Lockers keep
+// a thousand of each. The callers of one Locker that wait for one key form a line: the Locker asks
+// Redis once for all of them, and serves them one after the other. With [NewSemaphore] they form up
+// to 16 lines. The readers of [NewReadWrite] are served together. While nobody waits, a Locker
+// costs nothing in Redis. It has no Close method: its subscription ends by itself within two
+// seconds after the last waiter has left. A test that checks for leaked goroutines waits for that
+// time first. Close the client after the last Unlock and after [Drain]. Then all calls fail,
+// including calls that wait, with an error that matches [redis.ErrClosed], or with [ErrNoQuorum].
 //
 // Within a major version this interface gets no method: new abilities are functions, such as [Drain].
 // A type that wraps a Locker should embed it, and have a method
@@ -104,10 +105,10 @@ import (
 // which returns the wrapped Locker. [Drain], [Forget], [NewElection] and [NewMigration] look through
 // it. A wrapper that changes keys must not have it.
 //
-// When a call has returned, nothing calls a method of its ctx, even if commands of the call continue.
-// So a program may reuse a ctx, as package gin does. Hooks of the client and goroutines of this package
-// get a substitute, which has ended and has no values by then. A ctx that the program derives from its
-// own, with [Lock.Context] or as the function of [Do], is a child of it.
+// When a call has returned, nothing uses its ctx, even if commands of the call continue. So a
+// program may reuse a ctx, as package gin does. From then on, hooks of the client and goroutines of
+// this package get a ctx that has ended and has no values. Exceptions: the ctx of [Lock.Context],
+// and the ctx that [Do] passes to fn, stay children of the ctx that was given.
 //
 // A fake cannot create a held [Lock]. Embed a Locker of package redlatchtest, which grants real locks
 // and can take them away. Return errors such as &HeldError{Owner: "bob"} where the fake should refuse.
@@ -121,10 +122,11 @@ type Locker interface {
 	// Redis.
 	//
 	// If the first attempt fails with [ErrNotAcquired], or this Locker holds key, Lock waits. It
-	// returns any other error of the first attempt, as TryLock does. Below is one exception. While it waits, it retries after
-	// errors and reports them to [Hooks.Trouble]. It returns errors that retrying cannot fix: a key of
-	// another Redis type (WRONGTYPE), an unsupported command, a proxy that refuses scripts, a closed
-	// client, and [ErrInvalid]. With [NewRedlock] it returns them if so many nodes fail with one that
+	// returns any other error of the first attempt, as TryLock does. Exception: a connection that is
+	// slow to open, see below. While Lock waits, it retries after errors and reports them to
+	// [Hooks.Trouble]. It returns errors that retrying cannot fix: a key of another Redis type
+	// (WRONGTYPE), an unsupported command, a proxy that refuses scripts, a closed client, and
+	// [ErrInvalid]. With [NewRedlock] it returns them if so many nodes fail with such an error that
 	// the rest cannot form a quorum.
 	//
 	// The first connection of a client may take longer to open than [WithOpTimeout]. Lock then makes
@@ -369,7 +371,7 @@ func (k *Lock) UnlockAfter(ctx context.Context, d time.Duration) error {
 	}
 	for side := k; side != nil && d > 0; side = side.from {
 		if e := attemptOf(side.current()).engine; !e.keeps {
-			err := fmt.Errorf("UnlockAfter(%v): %s counts whole seconds: %w", d, e.name, errors.ErrUnsupported)
+			err := fmt.Errorf("UnlockAfter(%v): %s does not support it: %w", d, e.name, errors.ErrUnsupported)
 			return wrap("unlock", k.Key(), err)
 		}
 	}

@@ -15,9 +15,10 @@ import (
 // error matches [ErrInvalid] and names the option and its value. redlatch has then sent nothing. A
 // duration above 100 years counts as 100 years.
 //
-// A call takes back a default of [WithMaxHold], [WithMinHold], [WithMaxWait] or [WithGrace] with 0, and
-// a default of [WithOwner] or [WithKeyPrefix] with an empty text. It cannot take back [WithoutRenewal],
-// [WithoutQueue], [WithReplicas] or [WithHooks]: calls without these need another Locker.
+// A call takes back a default of [WithMaxHold], [WithMinHold], [WithMaxWait] or [WithGrace] with 0,
+// and a default of [WithOwner] or [WithKeyPrefix] with an empty string. It cannot take back
+// [WithoutRenewal], [WithoutQueue], [WithReplicas] or [WithHooks]: calls without these need another
+// Locker.
 type Option func(*config) error
 
 // config is the outcome of all options of one call.
@@ -214,9 +215,10 @@ func WithOpTimeout(d time.Duration) Option {
 // [ErrNotAcquired] or [ErrUnavailable], as for a ctx that ended, but not [context.DeadlineExceeded].
 // ctx also bounds the wait, and the error reports its end. Default: 0, which means no bound.
 //
-// The time is for a holder, and not for an outage: a call that nobody has refused yet fails with the
-// first attempt that fails. So a call that begins while Redis is out of reach takes the time of
-// [WithOpTimeout]. It takes twice that if it joins others that wait, or if a Redis with a semaphore hangs.
+// The wait is for a holder, and not for the end of an outage. If no owner has refused a call yet,
+// the call returns the error of its first failed attempt. So a call that begins while Redis is out
+// of reach takes the time of [WithOpTimeout]. It takes twice that time if it joins other callers that
+// wait, or if a Redis with a semaphore hangs.
 //
 // d counts from the call: for all keys of [DoAll], and for both sides of [NewMigration], which takes
 // the shorter one of its two Lockers. If d has passed when a key is granted, [DoAll] makes one attempt

@@ -302,6 +302,6 @@ func (o *quorumOp) outcome() error {
 	return o.r.failure(o.op, o.params, o.errs, err)
 }
 
-var errSplit error = &sentinel{text: "the nodes name no common owner", is: ErrNotAcquired}
+var errSplit error = &sentinel{text: "no owner has a quorum of the nodes", is: ErrNotAcquired}
 
 var errNotWaitedFor = errors.New("not waited for")

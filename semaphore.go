@@ -12,13 +12,14 @@ import (
 //	release  ZREM key token, and hand the free permit to the first of the queue
 //
 // Each permit is a [Lock] with its own lease, renewal, loss, fence and Unlock. The algorithm is
-// described in section 6.3 of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered by
-// expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients' clocks. Free
-// permits are granted in the order of arrival, as locks are: see [Locker]. The callers of a process
-// wait for permits in up to limit lines, at most 16, so that they are granted side by side over a
-// network too. Each limit of a key has its own lines, and costs Redis as much as a process. A permit
-// whose holder crashed goes to the first of the queue when its TTL has passed. With a limit of 1 it is
-// a lock, but it costs Redis a quarter to a half more than a lock of [NewSetNXPX] does.
+// described in section 6.3 of Redis in Action, by Josiah Carlson: a sorted set of holders, ordered
+// by expiry. Here it runs in Lua scripts and uses the clock of Redis instead of the clients'
+// clocks. Free permits are granted in the order of arrival, as locks are: see [Locker]. The callers
+// of a process wait for permits in up to limit lines, at most 16, so that they are granted side by
+// side over a network too. Each limit of a key has its own lines, and costs Redis as much as
+// another process. A permit whose holder crashed goes to the first of the queue when its TTL has
+// passed. With a limit of 1 it is a lock, but it costs Redis a quarter to a half more than a lock
+// of [NewSetNXPX] does.
 //
 // Each caller brings its own limit: it is granted a permit while fewer than its limit are held. So at
 // most as many as the largest limit in use hold the key, and a limit can be changed in a rolling

@@ -60,12 +60,12 @@ type Status struct {
 	// such as for a client of another library.
 	Since   time.Time
 	TTL     time.Duration // what is left of the lease, or of a kept key; 0 if free, negative if it never ends
-	Waiters int           // lines in the queue: about one a process, of a semaphore up to 16
+	Waiters int           // lines in the queue: about one for each process, and up to 16 for a semaphore
 	// Queue has these lines, the longest wait first, and 100 at most. It is nil without any, and
 	// with strategies whose waiters poll.
 	Queue []Waiter
-	// Holders is up to the limit with a semaphore, the number of permits with readers, else 0 or 1. It
-	// does not count permits that are kept.
+	// Holders is the number of permits that are held of a semaphore or by readers, and otherwise 0 or
+	// 1. It does not count permits that are kept.
 	Holders int
 	// Holding has the holders of a semaphore or of a read-write lock, the earliest first, and 100 at
 	// most. It is nil for other locks. Permits in a min hold are not listed here.

@@ -192,7 +192,7 @@ refused by a caller of the Locker with a name: redlatch: lock "k": held by "api-
 refused by an owner: redlatch: lock "k": held by "api-7/pid 12"
 refused by a quorum: redlatch: lock "k": held by another owner: acquire "k" needs 1 of 1 nodes; 10.0.0.1:6379: held by another owner
 a QuorumError of another package: redlatch: no quorum of the nodes answered: acquire "k" needs 1 of 1 nodes; node 0: done
-refused by a split quorum: redlatch: lock "k": the nodes name no common owner: acquire "k" needs 2 of 2 nodes; node 0: held by another owner; node 1: done
+refused by a split quorum: redlatch: lock "k": no owner has a quorum of the nodes: acquire "k" needs 2 of 2 nodes; node 0: held by another owner; node 1: done
 refused by a min hold: redlatch: lock "k": nobody holds it, but a min hold keeps others out for another 1m3.004s
 refused by a min hold of unknown length: redlatch: lock "k": nobody holds it, but a min hold keeps others out
 gave up, nothing was sent: redlatch: lock "k": gave up waiting: context canceled: nothing was sent
@@ -222,7 +222,7 @@ grace: redlatch: try lock "k": invalid argument: WithGrace(-1s): negative
 grace, nothing left: redlatch: try lock "k": invalid argument: WithGrace(2s): leaves nothing of a TTL of 2s
 grace, nothing left of the longest TTL: redlatch: try lock "k": invalid argument: WithGrace(2562047h47m16.854775807s): leaves nothing of a TTL of 876000h0m0s
 min hold, longer than the max hold: redlatch: try lock "k": invalid argument: WithMinHold(2562047h47m16.854775807s): longer than WithMaxHold(1h0m0s)
-min hold of LegacySetNX: redlatch: new legacysetnx: invalid argument: WithMinHold(2562047h47m16.854775807s): legacysetnx counts whole seconds
+min hold of LegacySetNX: redlatch: new legacysetnx: invalid argument: WithMinHold(2562047h47m16.854775807s): legacysetnx does not support it
 owner on two lines: redlatch: try lock "k": invalid argument: WithOwner("a\nb"): '\n' cannot be printed
 owner that is no text: redlatch: try lock "k": invalid argument: WithOwner("\xff"): not valid UTF-8
 owner too long: redlatch: try lock "k": invalid argument: WithOwner("xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"): longer than 200 bytes

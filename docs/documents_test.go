@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,41 +121,131 @@ func TestComparisonsNameTheVersionsThatAreTested(t *testing.T) {
 	}
 }
 
-// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the
-// test that its title names.
+// ours begins the address of a page about a file of this repository. It is in two parts, so that it is no such address.
+const ours = "https://github.com/redlatch/" + "redlatch"
+
+// TestDocumentsLinkToWhatIsThere: a link into the repository leads to a file, a heading, or the test that its title names.
+// So do the whole addresses in programs, rules and forms. An address in the reference names something exported.
 func TestDocumentsLinkToWhatIsThere(t *testing.T) {
-	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
-	anchor := strings.NewReplacer(" ", "-", "`", "", ",", "", ".", "", "(", "", ")", "", "*", "", ":", "")
-	for _, pattern := range []string{"*.md", "*/*.md", "*/*/*.md"} {
-		documents, err := filepath.Glob(pattern)
-		require.NoError(t, err)
-		require.NotEmpty(t, documents)
-		for _, document := range documents {
-			for _, link := range regexp.MustCompile(`\]\(([^)\s]+)(?: "(Test\w+)[^"]*")?`).FindAllStringSubmatch(mustRead(t, document), -1) {
-				file, place, _ := strings.Cut(link[1], "#")
-				if strings.Contains(file, "://") {
-					continue
+	exported := library{t, map[string]*documented{}}
+	relative := regexp.MustCompile(`\]\(([^)\s]+)(?: "(Test\w+)[^"]*")?`)
+	whole := regexp.MustCompile(regexp.QuoteMeta(ours) + "/[^\\s)\"'`<>]+")
+	reference := regexp.MustCompile(`pkg\.go\.dev/github\.com/redlatch/redlatch([\w/]*)#([\w.]+)`)
+	documents, links := 0, 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text := ""
+		switch filepath.Ext(path) {
+		case ".md":
+			text = mustRead(t, path)
+			documents++
+			for _, link := range relative.FindAllStringSubmatch(text, -1) {
+				if !strings.Contains(link[1], "://") {
+					leads(t, path, filepath.Dir(path), link[1], link[2])
+					links++
 				}
-				target := document
-				if file != "" {
-					target = filepath.Join(filepath.Dir(document), file)
-					_, err := os.Stat(target)
-					require.NoError(t, err, document)
+			}
+		case ".go", ".json", ".py", ".yml":
+			text = mustRead(t, path)
+		}
+		for _, link := range whole.FindAllString(text, -1) {
+			page := strings.TrimPrefix(strings.TrimRight(link, ".,:"), ours+"/")
+			if file, is := strings.CutPrefix(page, "blob/main/"); is {
+				leads(t, path, ".", file, "")
+			} else if workflow, is := strings.CutPrefix(page, "actions/workflows/"); is {
+				leads(t, path, ".github/workflows", strings.TrimSuffix(workflow, "/badge.svg"), "")
+			}
+		}
+		for _, link := range reference.FindAllStringSubmatch(text, -1) {
+			p := exported.load("." + link[1])
+			require.NotNil(t, p, "%s: %s", path, link[0])
+			require.True(t, p.names[strings.TrimRight(link[2], ".")], "%s: %s", path, link[0])
+		}
+		return nil
+	}))
+	require.Greater(t, documents, 25)
+	require.Greater(t, links, 250)
+}
+
+// leads fails the test unless a link in a document leads to a file, and there to a place and a test, if it names these.
+func leads(t *testing.T, document, from, link, test string) {
+	t.Helper()
+	file, place, _ := strings.Cut(link, "#")
+	target := document
+	if file != "" {
+		target = filepath.Join(from, file)
+		_, err := os.Stat(target)
+		require.NoError(t, err, document)
+	}
+	if test != "" {
+		require.True(t, strings.Contains(mustRead(t, target), "func "+test+"("), "%s names %s of %s", document, test, target)
+	}
+	if place != "" {
+		require.Contains(t, places(mustRead(t, target)), place, "%s: %s", document, link)
+	}
+}
+
+var (
+	fenced  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	linked  = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	dropped = regexp.MustCompile(`[^\pL\pN _-]`)
+)
+
+// places returns the names that GitHub gives to the headings of a document.
+func places(text string) (names []string) {
+	seen := map[string]int{}
+	for _, found := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
+		name := linked.ReplaceAllString(found[1], "$1")
+		name = strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(name), ""), " ", "-")
+		if seen[name]++; seen[name] > 1 {
+			name += "-" + strconv.Itoa(seen[name]-1)
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// TestCommandsForContributorsExist: scripts, directories, flags and tests that a command of a document names. Those of
+// users are played elsewhere: see the tests of cmd/redlatch, protocol and internal/field, and .ci/run.
+func TestCommandsForContributorsExist(t *testing.T) {
+	var tests strings.Builder
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && strings.HasSuffix(path, "_test.go") {
+			tests.WriteString(mustRead(t, path))
+		}
+		return err
+	}))
+	scripts, programs, runs := 0, 0, 0
+	for _, document := range []string{"CONTRIBUTING.md", "README.md", "benchmarks/README.md", ".github/RELEASE.md"} {
+		for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```").FindAllStringSubmatch(mustRead(t, document), -1) {
+			for line := range strings.Lines(block[1]) {
+				line, _, _ = strings.Cut(line, " # ")
+				if script := regexp.MustCompile(`(?:^|\s)(\.ci/\w+)`).FindStringSubmatch(line); script != nil {
+					info, err := os.Stat(script[1])
+					require.NoError(t, err, line)
+					require.NotZero(t, info.Mode()&0o111, line)
+					scripts++
 				}
-				if test := link[2]; test != "" {
-					require.True(t, strings.Contains(mustRead(t, target), "func "+test+"("), "%s names %s of %s", document, test, target)
+				if program := regexp.MustCompile(`go (?:-C (\w+) )?run (\./\S+)(.*)`).FindStringSubmatch(line); program != nil {
+					source := mustRead(t, filepath.Join(program[1], program[2], "main.go"))
+					for _, name := range regexp.MustCompile(` -([a-z]+)`).FindAllStringSubmatch(program[3], -1) {
+						require.Contains(t, source, `"`+name[1]+`", `, line)
+					}
+					programs++
 				}
-				if place == "" {
-					continue
+				if run := regexp.MustCompile(`go test .*-run (\w+)`).FindStringSubmatch(line); run != nil {
+					require.Regexp(t, `\nfunc Test\w*`+run[1], tests.String(), line)
+					runs++
 				}
-				var places []string
-				for _, found := range heading.FindAllStringSubmatch(mustRead(t, target), -1) {
-					places = append(places, anchor.Replace(strings.ToLower(found[1])))
-				}
-				require.Contains(t, places, place, document)
 			}
 		}
 	}
+	require.Positive(t, scripts)
+	require.Positive(t, programs)
+	require.Positive(t, runs)
 }
 
 // TestDocumentsNameRealTests: each test that a document names exists. docs/guarantees.md is for users and names no tests.

@@ -114,3 +114,14 @@ func TestWhoMayPublishRunsNoCodeOfOthers(t *testing.T) {
 	require.Equal(t, []string{"test", "build", "publish"}, names)
 	require.Equal(t, []string{"publish"}, writers)
 }
+
+// TestChangelogLinksItsVersions: the heading of each leads to its changes.
+func TestChangelogLinksItsVersions(t *testing.T) {
+	changes := mustRead(t, "CHANGELOG.md")
+	versions := regexp.MustCompile(`(?m)^## (\[.*\])( - \d{4}-\d\d-\d\d)?$`).FindAllStringSubmatch(changes, -1)
+	require.NotEmpty(t, versions)
+	for _, version := range versions {
+		require.Equal(t, version[1] == "[Unreleased]", version[2] == "", version[0])
+		require.Contains(t, changes, "\n"+version[1]+": "+ours+"/")
+	}
+}

@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"cmp"
 	"go/ast"
 	"go/build"
 	"go/doc"
@@ -23,7 +24,7 @@ import (
 // link, nor do other members of its type, and code, where a parenthesis or a brace follows.
 func TestNamesInDocCommentsAreLinks(t *testing.T) {
 	all := library{t, map[string]*documented{}}
-	for _, dir := range []string{".", "./redlatchtest", "./otel", "./gocron", "./clients/rueidis", "./clients/valkeygo", "./cmd/redlatch"} {
+	for _, dir := range reference {
 		p := all.load(dir)
 		require.NotNil(t, p, dir)
 		require.NotEmpty(t, p.remarks)
@@ -211,6 +212,7 @@ func (all library) mentions(p *documented, r remark, word string) bool {
 func TestExamplesOfCommonTasksAreWholeFiles(t *testing.T) {
 	paths, err := filepath.Glob("example_*_test.go")
 	require.NoError(t, err)
+	paths = append(paths, "redlatchtest/example_file_test.go")
 	var whole []string
 	for _, path := range paths {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
@@ -218,9 +220,9 @@ func TestExamplesOfCommonTasksAreWholeFiles(t *testing.T) {
 		for _, example := range doc.Examples(file) {
 			if _, is := example.Code.(*ast.File); is {
 				require.NotEmpty(t, example.Output, path)
-				whole = append(whole, strings.TrimPrefix(example.Name, "_"))
+				whole = append(whole, cmp.Or(strings.TrimPrefix(example.Name, "_"), file.Name.Name))
 			}
 		}
 	}
-	require.Subset(t, whole, []string{"job", "leader", "transfer", "workers"})
+	require.Subset(t, whole, []string{"httpHandler", "job", "leader", "redlatchtest_test", "transfer", "workers"})
 }

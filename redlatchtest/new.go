@@ -24,9 +24,9 @@ func NewLocker(tb testing.TB, opts ...redlatch.Option) *Locker {
 }
 
 // NewReadWrite returns the two Lockers that [redlatch.NewReadWrite] makes with opts, on one Redis.
-// They are closed when the test ends. The other owner of read is a reader, and that of write is a
-// writer. Steal and Expire take the key from all of its holders. Disconnect, Reconnect and Delay
-// are those of both Lockers. An option that cannot work fails the test.
+// They are closed when the test ends. The other owner of read is a reader, and the other owner of
+// write is a writer. Steal and Expire take the key from all of its holders. Disconnect, Reconnect
+// and Delay apply to both Lockers. An option that cannot work fails the test.
 func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) {
 	tb.Helper()
 	sides := []kind{{permits: true}, {permits: true, mark: "!"}}
@@ -39,8 +39,8 @@ func NewReadWrite(tb testing.TB, opts ...redlatch.Option) (read, write *Locker) 
 
 // NewSemaphore returns a Locker that [redlatch.NewSemaphore] makes with opts. It is closed when the
 // test ends. Hold takes one permit, so that a key is held if it was called limit times. Free gives
-// one back. Steal and Expire take the permits of all holders; Steal keeps one of them. An argument
-// that cannot work fails the test.
+// one back. Expire ends the permits of all holders. Steal ends all permits but the other owner's,
+// and gives the other owner one. An argument that cannot work fails the test.
 func NewSemaphore(tb testing.TB, limit int, opts ...redlatch.Option) *Locker {
 	tb.Helper()
 	some := []kind{{permits: true, several: true}}
@@ -50,8 +50,8 @@ func NewSemaphore(tb testing.TB, limit int, opts ...redlatch.Option) *Locker {
 }
 
 // NewRedlock returns a Locker that [redlatch.NewRedlock] makes with opts, on so many nodes. It is
-// closed when the test ends. Disconnect, Reconnect and Delay are those of all nodes, and [Locker.Nodes]
-// has each of them. Steal and Expire change all of them. An argument that cannot work fails the test.
+// closed when the test ends. Disconnect, Reconnect, Delay, Steal and Expire apply to all nodes.
+// [Locker.Nodes] returns each of them. An argument that cannot work fails the test.
 func NewRedlock(tb testing.TB, nodes int, opts ...redlatch.Option) *Locker {
 	tb.Helper()
 	return open(tb, "NewRedlock", nodes, opts, []kind{{}}, func(on clients, opts ...redlatch.Option) lockers {

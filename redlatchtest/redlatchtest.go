@@ -30,14 +30,14 @@ const (
 	patience = time.Minute
 )
 
-// A Locker is a [redlatch.Locker] on a Redis of its own, with methods that simulate other owners
-// and outages. Its methods may be called from many goroutines.
+// A Locker is a [redlatch.Locker] on its own Redis, with methods that simulate other owners and
+// outages. Its methods may be called from many goroutines.
 //
 // Another owner stands for another process. It reaches Redis even while the Locker is disconnected,
 // and its name in [redlatch.HeldError] and [redlatch.Status] is "somebody else". Keys are named as
 // for Lock, without the prefix of [redlatch.WithKeyPrefix].
 //
-// A method that fails ends the test by Fatalf.
+// A method that fails ends the test with Fatalf.
 type Locker struct {
 	redlatch.Locker
 
@@ -61,15 +61,15 @@ func (l *Locker) Format(f fmt.State, verb rune) {
 func (l *Locker) Unwrap() redlatch.Locker { return l.Locker }
 
 // Client returns the client that l uses, for code that makes its own Locker. [Locker.Disconnect]
-// and [Locker.Delay] apply to it, and it is closed when the test ends. With [NewRedlock] it is that
-// of the first node.
+// and [Locker.Delay] apply to it, and it is closed when the test ends. With [NewRedlock] it is the
+// client of the first node.
 func (l *Locker) Client() *redis.Client { return l.nodes[0].client }
 
 // Nodes returns the nodes of l: one, or those of [NewRedlock].
 func (l *Locker) Nodes() []*Node { return slices.Clone(l.nodes) }
 
 // Hold lets another owner lock key and renew the lock until [Locker.Free]. It fails the test if key
-// is held, but a reader only if a writer or the other owner holds key.
+// is held. If the other owner is a reader, it fails only if a writer or the other owner holds key.
 func (l *Locker) Hold(key string) {
 	l.tb.Helper()
 	ctx := context.Background()
@@ -212,13 +212,13 @@ func (l *Locker) Reconnect() {
 	}
 }
 
-// Delay makes Redis slow for l: each command takes d longer, until Delay(0). Half of d passes before
-// Redis carries the command out, and half before the reply arrives; a message of Redis takes that
-// half, too. Commands that are sent together take d once. A new connection costs a command more, and
-// a script that Redis does not know yet, too. A call fails with [redlatch.ErrUnavailable] if its
-// command takes longer than [redlatch.WithOpTimeout].
+// Delay makes Redis slow for l: each command takes d longer, until Delay(0). Half of d passes
+// before Redis carries the command out, and half before the reply arrives; a message of Redis also
+// takes half of d. Commands that are sent together take d once. A new connection costs one more
+// command, and so does a script that Redis does not know yet. A call fails with
+// [redlatch.ErrUnavailable] if its command takes longer than [redlatch.WithOpTimeout].
 //
-// If d is shorter than before, what is under way arrives as soon as if it were sent now.
+// If d is shorter than before, a command under way arrives as soon as a new one would.
 func (l *Locker) Delay(d time.Duration) {
 	for _, n := range l.nodes {
 		n.Delay(d)

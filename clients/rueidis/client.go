@@ -1,9 +1,9 @@
 // Package redlatchrueidis has redlatch send its commands over a client of rueidis.
 //
-// [New] returns a client for the constructors of redlatch. It is one of go-redis, whose connections
-// do not lead to a server: each of them reads the commands and gives them to rueidis. So redlatch
-// knows the address of the server, has batches, and has a node for each server of a Cluster. Hooks of
-// both clients work.
+// [New] returns a client for the constructors of redlatch. It is a client of go-redis whose
+// connections do not lead to a server: each of them reads the commands and gives them to rueidis.
+// So redlatch sends batches, and knows the address of each server, also of a Cluster. Hooks of both
+// clients work.
 //
 // The import path is github.com/redlatch/redlatch/clients/rueidis. The name of the package differs
 // from the last element of that path, so that a file can also import github.com/redis/rueidis.
@@ -26,10 +26,10 @@ import (
 // Cluster it is a *[redis.ClusterClient], and otherwise a *[redis.Client]. For a nil c it is nil, which
 // they refuse.
 //
-// The caller closes c. What New returns need not be closed, and does not close c.
+// The caller closes c. The client that New returns need not be closed, and does not close c.
 //
-// It carries single commands, pipelines and SUBSCRIBE. Commands that change a connection, such as
-// those of a transaction, fail.
+// It sends single commands, pipelines and SUBSCRIBE. Commands that change a connection, such as
+// MULTI, fail.
 func New(c rueidis.Client) redis.UniversalClient { return NewInDatabase(c, 0) }
 
 // NewInDatabase is like [New], and says which database c has selected. rueidis does not say so. The

@@ -2,10 +2,10 @@
 
 // Package redlatchvalkey has redlatch send its commands over a client of valkey-go.
 //
-// [New] returns a client for the constructors of redlatch. It is one of go-redis, whose connections
-// do not lead to a server: each of them reads the commands and gives them to valkey-go. So redlatch
-// knows the address of the server, has batches, and has a node for each server of a Cluster. Hooks of
-// both clients work.
+// [New] returns a client for the constructors of redlatch. It is a client of go-redis whose
+// connections do not lead to a server: each of them reads the commands and gives them to valkey-go.
+// So redlatch sends batches, and knows the address of each server, also of a Cluster. Hooks of both
+// clients work.
 //
 // The import path is github.com/redlatch/redlatch/clients/valkeygo. The name of the package differs
 // from the last element of that path, so that a file can also import github.com/valkey-io/valkey-go.
@@ -28,10 +28,10 @@ import (
 // Cluster it is a *[redis.ClusterClient], and otherwise a *[redis.Client]. For a nil c it is nil, which
 // they refuse.
 //
-// The caller closes c. What New returns need not be closed, and does not close c.
+// The caller closes c. The client that New returns need not be closed, and does not close c.
 //
-// It carries single commands, pipelines and SUBSCRIBE. Commands that change a connection, such as
-// those of a transaction, fail.
+// It sends single commands, pipelines and SUBSCRIBE. Commands that change a connection, such as
+// MULTI, fail.
 func New(c valkey.Client) redis.UniversalClient { return NewInDatabase(c, 0) }
 
 // NewInDatabase is like [New], and says which database c has selected. valkey-go does not say so. The

@@ -21,7 +21,7 @@
 //
 //	docker run --rm -e REDIS_URL ghcr.io/redlatch/redlatch list
 //
-// The locks exclude those of programs that use the package github.com/redlatch/redlatch:
+// The locks exclude the locks of programs that use the package github.com/redlatch/redlatch:
 // [redlatch.NewSetNXPX] with one Redis server, [redlatch.NewRedlock] with several,
 // [redlatch.NewSemaphore] with -limit, and [redlatch.NewReadWrite] with -read or -write.
 //
@@ -45,7 +45,7 @@
 //	redis+cluster://user:password@host:port,host:port
 //
 // The fourth form names Sentinels, and NAME is the primary that they watch. The user, the password
-// and the database belong to the Redis servers. If the Sentinels have a password of their own, add
+// and the database belong to the Redis servers. If the Sentinels have their own password, add
 // ?sentinel_password=P, and &sentinel_username=U if they have users. Sentinels that require TLS are
 // not supported. The last form names some nodes of a Redis Cluster.
 //
@@ -64,8 +64,8 @@
 //	-try            do not wait: exit with 75 if KEY is held
 //	-timeout D      wait for at most D, such as 30s or 5m. The default is no limit
 //	-q              print nothing if another owner holds KEY
-//	-busy-status N  exit with N in place of 75 if another owner holds KEY. With 0, a job that loses is no failed job,
-//	                as on Kubernetes
+//	-busy-status N  exit with N in place of 75 if another owner holds KEY. With 0, Kubernetes does not count the job
+//	                as failed
 //	-ttl D          how long the lock lasts if nothing renews it. The default is 10s
 //	-grace D        the time between SIGTERM and SIGKILL when the lock is lost, at most a third of -ttl and of
 //	                -max-hold. The default is that third, up to 5s. With 0, run sends SIGKILL at once
@@ -87,9 +87,10 @@
 //	REDLATCH_TOKEN  the token that proves ownership. It is a secret: anyone who knows it can release the lock
 //	REDLATCH_FENCE  a number that grows with every grant of KEY. Let the resource that the lock protects refuse a
 //	                number below one that it has seen. That also stops a COMMAND that was paused for longer than -ttl.
-//	                With -limit and -read this does not work, since several holders are valid
-//	REDLATCH_HELD   the tokens of this run and of those around it. A run that would wait for one of these fails with
-//	                64, since it would wait for itself. Unset it in what COMMAND starts and does not wait for
+//	                With -limit and -read this does not work, because several holders are valid
+//	REDLATCH_HELD   the tokens of this run, and of the runs that it is a part of. A run that would wait for one of
+//	                these locks fails with 64, because it would wait for itself. Unset it for programs that COMMAND
+//	                starts and does not wait for
 //
 // The lock is released when COMMAND exits. Background processes that COMMAND leaves behind continue
 // without the lock. As PID 1 of a container, run reaps them. If Redis does not confirm the release,
@@ -100,10 +101,10 @@
 // # Loss
 //
 // The lock is renewed every third of its TTL. It is lost if KEY is deleted or taken, or if Redis is
-// out of reach for too long. Then COMMAND must end. It runs in its own process group. Run
-// sends SIGTERM to the whole group, and SIGKILL after the time of -grace if a process of the group
-// is left. Run then exits with 70, whatever COMMAND returned. A zombie counts as left, so if nobody
-// reaps it, run ends with the grace.
+// out of reach for too long. Then COMMAND must end. It runs in its own process group. Run sends
+// SIGTERM to the whole group, and SIGKILL after the time of -grace if a process of the group is
+// left. Run then exits with 70, whatever COMMAND returned. A zombie counts as a process that is
+// left. So if nobody reaps it, run waits for the whole grace.
 //
 // In an outage, run sends SIGTERM before the lock ends. So SIGKILL comes before Redis can give KEY
 // to another owner:
@@ -128,8 +129,8 @@
 // that are ignored when redlatch starts, as HUP is under nohup, stay ignored. While run waits, each
 // of the first six ends the wait: nothing is left in Redis, and the status is 128+n.
 //
-// Without a terminal, run passes CONT on, too. So whoever stops COMMAND by TSTP, as some supervisors
-// do, can continue it. The lock is renewed meanwhile.
+// Without a terminal, run also passes CONT on. So a supervisor that stops COMMAND with TSTP can
+// continue it. In between, the lock is renewed.
 //
 // On a terminal, the group of COMMAND becomes the foreground group when it first reads from the
 // terminal or changes its settings. Ctrl-Z stops both COMMAND and redlatch. The lock is not renewed
@@ -158,12 +159,12 @@
 //	                as fit, and cuts long keys in the middle
 //
 // List reads every key of the server by SCAN, on a Cluster on every master, in pages of up to 1,000
-// keys. Of each it reads at most 240 bytes, so it can run alongside other work. -match and -prefix
-// save nothing on the server but the reading.
+// keys. Of each it reads at most 240 bytes, so it can run alongside other work. With -match or
+// -prefix it still scans all keys, but reads fewer.
 //
 // KIND is lock, legacy, shared or writer. A shared key is a semaphore, or a read-write lock that
 // readers hold, which look the same in Redis. List recognizes a lock by its form: a token of
-// redlatch, with a TTL. It does not show locks of other libraries, also not if they hold a lock of
+// redlatch, with a TTL. It does not show locks of other libraries, even if they use the protocol of
 // LegacySetNX. With several servers, VOTES says how many of them have the same holder. A lock of a
 // quorum needs more than half.
 //
@@ -180,11 +181,11 @@
 //	time	KEY	old OWNER	new OWNER	fence	how long the new owner has waited
 //
 // It shows hand-overs in the database of the URL. A client that wraps another one may hide its
-// database, and counts as one of database 0. The flags -match and -prefix work as for list. The
-// old owner is a dash unless watch has seen its hand-over. Watch reads the messages by which Redis
-// tells a waiter that it has a lock or a permit. So it does not see grants of free keys, turns
-// within a process, or waiters that poll, such as those of a quorum. If its connection breaks, it
-// says so and goes on.
+// database, and counts as one of database 0. The flags -match and -prefix work as for list. The old
+// owner is a dash unless watch has seen its hand-over. Watch reads the messages by which Redis
+// tells a waiter that it has a lock or a permit. So it does not see grants of free keys, or locks
+// that are passed on within a process. It does not see grants to waiters that poll either, such as
+// all waiters of a quorum. If its connection breaks, it says so and continues.
 //
 // # Status
 //
@@ -192,9 +193,9 @@
 //
 //	KEY	state	OWNER	time left	number of waiters	time since the owner asked
 //
-// The last column is about how long KEY is held, and never less, as far as the clocks agree. Lines
-// that begin with a tab follow, up to 100 for holders and 100 for waiters. Only a semaphore or a
-// read-write lock has lines of holders. The earliest holder and the longest wait come first:
+// KEY has been held for at most the time in the last column, if the clocks agree. Lines that begin
+// with a tab follow, up to 100 for holders and 100 for waiters. Only a semaphore or a read-write
+// lock has lines of holders. The earliest holder and the longest wait come first:
 //
 //	holds	OWNER	time since the owner asked	time left
 //	waits	OWNER	how long
@@ -223,8 +224,8 @@
 // Unlock releases a lock that another process holds. It shows who holds KEY and asks whether to
 // release it. With -f it does not ask. -f is required if stdin is not a terminal. Unlock releases
 // only the lock that it has shown, and no newer one: if another owner has acquired KEY in the
-// meantime, it releases nothing and exits with 75. It leaves a key without a TTL alone, since this
-// command acquires none like that.
+// meantime, it releases nothing and exits with 75. It leaves a key without a TTL alone, because
+// this command acquires no such lock.
 //
 // If nobody holds KEY, and a min hold or -keep-after keeps others out, unlock shows that, asks
 // whether to end it, and ends it. So a job that has just run can run again. With -f it does not

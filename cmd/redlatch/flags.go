@@ -11,10 +11,10 @@ import (
 )
 
 // redisUsage describes the flags of redisFlags.
-const redisUsage = `  -redis URL     a Redis server, or the Sentinels or the Cluster that have it;
-                 repeat it for each server of a quorum (Redlock)
+const redisUsage = `  -redis URL     a Redis server, its Sentinels, or a Redis Cluster; repeat it
+                 for each server of a quorum (Redlock)
   -prefix TEXT   put TEXT before KEY in Redis; the default is none
-  -cert FILE     a certificate for TLS that the servers ask for
+  -cert FILE     a certificate for TLS, if the servers ask for one
   -cert-key FILE its private key, if that is not in the same file
 
 Without -redis, the environment variable REDIS_URL names the server, or several

@@ -22,14 +22,15 @@ const watchUsage = `usage: redlatch watch [flags]
 
 Prints a line for each lock that is handed from one process to another, until it
 is interrupted, with tabs between the columns: the time, the key, the old owner,
-the new one, the fence, and how long the new one has waited. It does not see
-grants of free keys, and turns within a process: these send no message.
+the new owner, the fence, and how long the new owner has waited. It does not see
+grants of free keys, or locks that are passed on within a process: these send no
+message.
 
   -match PATTERN  only keys that match, such as 'import:*'
   -redis URL      the Redis server to watch, or its Sentinels or Cluster; locks of
                   a quorum are not handed over
   -prefix TEXT    only keys that begin with TEXT, which is not shown
-  -cert FILE      a certificate for TLS that the servers ask for
+  -cert FILE      a certificate for TLS, if the servers ask for one
   -cert-key FILE  its private key, if that is not in the same file
 
 Without -redis, the environment variable REDIS_URL names the server.
@@ -89,7 +90,7 @@ func (w *watcher) follow(ctx context.Context, sub *redis.PubSub) error {
 				fmt.Fprintln(os.Stderr, "connected again: hand-overs in between were not seen")
 			} else if !connected {
 				fmt.Fprintln(os.Stderr,
-					"watching hand-overs: grants of free keys, and turns within a process, are not seen")
+					"watching hand-overs: grants of free keys, and locks passed on within a process, are not seen")
 			}
 			connected, broken = true, false
 		case *redis.Message:

@@ -20,11 +20,12 @@ import (
 
 const listUsage = `usage: redlatch list [flags]
 
-Prints a table of all keys that are locked, or kept by a min hold: their KIND
-(lock, legacy, shared for a semaphore or readers, or writer), OWNER, the time
-SINCE it asked, the time LEFT, and how many wait (WAITERS), for how long at most
-(LONGEST). Keys with the longest waits come first. It reads every key of the
-servers once, by SCAN. It exits with 69 if a server cannot be read.
+Prints a table of all keys that are locked, or kept by a min hold. KIND is lock,
+legacy, shared (a semaphore or readers) or writer. SINCE is the time since OWNER
+asked for the lock, and LEFT is what is left of its lease. WAITERS is how many
+wait, and LONGEST the longest wait. Keys with the longest waits come first. It
+reads every key of the servers once, with SCAN. It exits with 69 if a server
+cannot be read.
 
   -match PATTERN  only keys that match, such as 'import:*'
   -waiting        only keys for which somebody waits
@@ -35,7 +36,7 @@ servers once, by SCAN. It exits with 69 if a server cannot be read.
                   repeat it for all servers of a quorum: VOTES then says how many
                   of them have the same holder
   -prefix TEXT    only keys that begin with TEXT, which is not shown
-  -cert FILE      a certificate for TLS that the servers ask for
+  -cert FILE      a certificate for TLS, if the servers ask for one
   -cert-key FILE  its private key, if that is not in the same file
 
 Without -redis, the environment variable REDIS_URL names the server, or several

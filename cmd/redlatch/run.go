@@ -35,8 +35,9 @@ REDLATCH_FENCE in its environment.
   -max-hold D    end COMMAND before it has run for D; the default is no limit
   -owner NAME    the name of the holder; the default is HOST:PID
   -limit N       KEY is a semaphore with up to N holders, on one Redis server
-  -read          KEY has many readers or one writer, on one Redis server: read
-  -write         the same: write
+  -read          KEY has many readers or one writer: be a reader; it needs one
+                 Redis server
+  -write         the same: be a writer
 ` + redisUsage
 
 const (

@@ -20,10 +20,10 @@ const statusUsage = `usage: redlatch status [flags] KEY...
 Prints a line for each KEY, with tabs between the columns: KEY, its state, the
 owner, the time left, the number of waiters, and how long ago the owner asked.
 The state is held, free, or kept: nobody holds KEY, but its min hold keeps
-others out. It is "2 holders" of a semaphore or of readers, or "1 writer". Lines
-that begin with a tab follow: for each of these holders "holds", its owner, how
-long ago it asked and the time left, and for each waiter "waits", its owner, and
-how long it has waited.
+others out. The state of a semaphore or a read-write lock is, for example,
+"2 holders" or "1 writer". Lines that begin with a tab follow. Each of these
+holders has a line: "holds", its owner, how long ago it asked, and the time left.
+Each waiter has a line: "waits", its owner, and how long it has waited.
 
   -json          print a JSON object for each KEY
 ` + redisUsage

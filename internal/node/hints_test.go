@@ -86,7 +86,7 @@ func TestAnswersAreReadAlikeFromEveryServer(t *testing.T) {
 		"CROSSSLOT Keys in request": "CROSSSLOT Keys in request " +
 			"(a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:)",
 		"ERR bad lua script": "ERR bad lua script " +
-			"(this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it)",
+			"(this proxy checks scripts, and refuses the scripts of redlatch: connect the client to the servers behind it)",
 		"ERR Error running script":           "ERR Error running script",
 		"ERR the fence register x is broken": "ERR the fence register x is broken",
 

@@ -23,7 +23,7 @@ var hints = []struct {
 	{"NOPERM", "SECURITY.md has the rights that a lock needs", nil},
 	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs", nil}, // until Redis 7.0
 	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs", nil},         // Redis 7.2, Valkey
-	{"ERR bad lua script", "this proxy checks scripts and refuses those of redlatch: connect the client to the servers behind it", ErrBadScript},
+	{"ERR bad lua script", "this proxy checks scripts, and refuses the scripts of redlatch: connect the client to the servers behind it", ErrBadScript},
 	{"TRYAGAIN", slotMoves, nil},
 	{"ASK ", slotMoves, nil},
 	{"ERR Script attempted to access a non local key", slotMoves, nil},     // Redis 7.0, of a key that has moved

@@ -15,7 +15,7 @@ var secret = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}
 
 // classes: "An error matches `ErrNotAcquired` only if Redis, or a holder in this process, has shown
 // another owner." and "Errors of redlatch have one line, and no token. They match the error of a ctx only
-// if that ctx has ended. A call returns nil only with its result." Each error is one that the documentation
+// if that ctx has ended. A call that returns no error returns its result." Each error is one that the documentation
 // of its call names.
 func classes(h *History, broken func(time.Duration, string, ...any)) {
 	for _, c := range h.calls {

@@ -136,9 +136,9 @@ func TestMinHoldOutlastsAnOutage(t *testing.T) {
 func TestMinHoldFitsItsLock(t *testing.T) {
 	onEvery(t, everyStrategy, func(t *testing.T, w *world) {
 		for text, opts := range map[string][]redlatch.Option{
-			"WithMinHold(1µs): below 1ms":                       {redlatch.WithMinHold(time.Microsecond)},
-			"WithMinHold(1m0s): longer than WithMaxHold(1s)":    {redlatch.WithMinHold(time.Minute), redlatch.WithMaxHold(time.Second)},
-			"WithMinHold(1s): legacysetnx counts whole seconds": {redlatch.WithMinHold(time.Second)},
+			"WithMinHold(1µs): below 1ms":                      {redlatch.WithMinHold(time.Microsecond)},
+			"WithMinHold(1m0s): longer than WithMaxHold(1s)":   {redlatch.WithMinHold(time.Minute), redlatch.WithMaxHold(time.Second)},
+			"WithMinHold(1s): legacysetnx does not support it": {redlatch.WithMinHold(time.Second)},
 		} {
 			if _, err := w.make(w.Direct, opts...); w.name == "LegacySetNX" || len(opts) > 1 {
 				requireOnly(t, err, redlatch.ErrInvalid)

@@ -133,7 +133,7 @@ func TestQuorumOfFreeNodesIsGranted(t *testing.T) {
 		require.NoError(t, n.direct[1].Set(t.Context(), "k", "crashed/"+uuid.NewString(), time.Hour).Err())
 		_, err = four.TryLock(t.Context(), "k")
 		requireOnly(t, err, redlatch.ErrNotAcquired)
-		require.ErrorContains(t, err, "the nodes name no common owner")
+		require.ErrorContains(t, err, "no owner has a quorum of the nodes")
 	})
 }
 
