@@ -183,17 +183,17 @@ func ctxError(ctx context.Context) error {
 		slices.ContainsFunc(own, func(target error) bool { return errors.Is(cause, target) }):
 		return fmt.Errorf("%w: %s", err, rediserr.Text(cause))
 	}
-	return &endedBy{err, cause}
+	return &endedError{err, cause}
 }
 
-// endedBy is the error of a ctx that has ended, with its cause. It matches the cause and does not unwrap to
+// endedError is the error of a ctx that has ended, with its cause. It matches the cause and does not unwrap to
 // it: an answer of Redis there, such as to another goroutine of a group, is not about this call.
-type endedBy struct{ ctx, cause error }
+type endedError struct{ ctx, cause error }
 
-func (e *endedBy) Error() string        { return e.ctx.Error() + ": " + e.cause.Error() }
-func (e *endedBy) Unwrap() error        { return e.ctx }
-func (e *endedBy) Is(target error) bool { return errors.Is(e.cause, target) }
-func (e *endedBy) As(target any) bool   { return errors.As(e.cause, target) }
+func (e *endedError) Error() string        { return e.ctx.Error() + ": " + e.cause.Error() }
+func (e *endedError) Unwrap() error        { return e.ctx }
+func (e *endedError) Is(target error) bool { return errors.Is(e.cause, target) }
+func (e *endedError) As(target any) bool   { return errors.As(e.cause, target) }
 
 // A HeldError describes the owner of a key: as Redis last answered this process, or if the owner is
 // this process, as it was at the call. It matches [ErrNotAcquired], even if a test made it. Find it

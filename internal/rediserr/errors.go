@@ -84,7 +84,7 @@ var joined = reflect.TypeOf(errors.Join(io.EOF))
 // NotSent reports whether a command that failed with err was not carried out. The words of a proxy
 // do not say so: the server behind it may have carried the command out.
 func NotSent(err error) bool {
-	return Mistake(err) || says(err, serverRefusals...) || says(err, refusals...) || Unreachable(err) ||
+	return meaningOf(err) != unknown || Unreachable(err) ||
 		isOne(err, redis.ErrClosed, ErrServerLeft, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
 }
 
@@ -113,39 +113,16 @@ func Unavailable(err error) bool {
 // command, its rights or the data are wrong. Every other error is an outage, since proxies, clouds
 // and clients have words of their own for those. Passwords are rotated, so a wrong one is an outage
 // too.
-func Mistake(err error) bool { return says(err, rights...) || says(err, mistakes...) }
+func Mistake(err error) bool { return meaningOf(err) == mistake || MissesRight(err) }
 
 // MissesRight reports whether err is the answer to a user who lacks a right.
-func MissesRight(err error) bool { return says(err, rights...) }
-
-// rights begin the answers to a user who lacks a right.
-var rights = []string{"NOPERM", "ERR The user executing the script", "ERR ACL failure in script"}
-
-// mistakes begin the other answers that stay the same.
-var mistakes = []string{
-	"WRONGTYPE", "CROSSSLOT", "ERR bad lua script", "ERR Error compiling script",
-	"ERR the fence ", "ERR the key does not hold a timestamp", // of scripts of this library
-	"ERR unknown command", "ERR unknown subcommand", "ERR unknown Redis command", "unknown command",
-	"ERR This Redis command is not allowed from script", "ERR This Valkey command is not allowed from script",
-	"ERR wrong number of arguments", "ERR syntax error", "ERR value is ", "ERR invalid expire", "ERR Number of keys",
-	"ERR DB index", "ERR invalid DB", "ERR SELECT is not allowed",
-}
-
-// serverRefusals begin the answers of Redis that it cannot carry out commands now, whatever their
-// keys, and has not carried out this one.
-var serverRefusals = []string{
-	"LOADING", "BUSY ", "MASTERDOWN", "READONLY", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "NOAUTH", "WRONGPASS",
-	"ERR max number of clients", "ERR WAIT cannot be used",
-}
-
-// refusals begin the other answers of Redis that it has not carried out the command.
-var refusals = []string{"OOM", "TRYAGAIN", "MOVED ", "ASK ", "NOSCRIPT"}
+func MissesRight(err error) bool { return meaningOf(err) == right }
 
 // AboutServer reports whether err is about the whole server: it says so, or the connection broke.
 // Any other error may be about one key, since proxies and hooks have words of their own.
 func AboutServer(err error) bool {
 	if Answered(err) {
-		return says(err, serverRefusals...)
+		return meaningOf(err) == refusalOfServer
 	}
 	return errors.As(err, new(net.Error)) || isOne(err, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
 		context.Canceled, context.DeadlineExceeded, redis.ErrPoolTimeout, redis.ErrPoolExhausted)
@@ -201,11 +178,3 @@ var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING B
 // Retryable reports whether the same command may soon succeed. The contexts of calls that go on
 // have not ended.
 func Retryable(err error) bool { return !Mistake(err) && !errors.Is(err, redis.ErrClosed) }
-
-// says reports whether err is an answer of Redis that begins with one of words, in any case.
-func says(err error, words ...string) bool {
-	said := answerText(err)
-	return slices.ContainsFunc(words, func(word string) bool {
-		return len(said) >= len(word) && strings.EqualFold(said[:len(word)], word)
-	})
-}

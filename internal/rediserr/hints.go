@@ -8,34 +8,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hints say what to do about an answer of Redis that begins with word, and which error it matches.
-var hints = []struct {
-	word, hint string
-	is         error
-}{
-	{"READONLY", isReplica, nil},
-	{"ERR WAIT cannot be used", isReplica, nil},
-	{"OOM", "Redis is full: raise its maxmemory", nil},
-	{"MISCONF", "Redis cannot save and takes no writes: see its log", nil},
-	{"WRONGTYPE", "the key, or a companion key of the lock, holds other data: use another key or WithKeyPrefix", ErrOtherData},
-	{"NOAUTH", "give the client the password of its user", nil},
-	{"WRONGPASS", "the client's Username or Password is wrong", nil},
-	{"NOPERM", "SECURITY.md has the rights that a lock needs", nil},
-	{"ERR The user executing the script", "SECURITY.md has the rights that a lock needs", nil}, // until Redis 7.0
-	{"ERR ACL failure in script", "SECURITY.md has the rights that a lock needs", nil},         // Redis 7.2, Valkey
-	{"ERR bad lua script", "this proxy checks scripts, and refuses the scripts of redlatch: connect the client to the servers behind it", ErrBadScript},
-	{"TRYAGAIN", slotMoves, nil},
-	{"ASK ", slotMoves, nil},
-	{"ERR Script attempted to access a non local key", slotMoves, nil},     // Redis 7.0, of a key that has moved
-	{"ERR Lua script attempted to access a non local key", slotMoves, nil}, // until Redis 6.2
-	{"ERR Attempted to access a non local key", slotMoves, nil},            // Valkey 9.1
-	{"CROSSSLOT", "a proxy or cluster that shards keys: use a cluster client, or a WithKeyPrefix with a hash tag such as {locks}:", nil},
-}
-
-const isReplica = "this server is a replica: connect the client to the primary"
-
-const slotMoves = "the Cluster moves the slot of this key to another server: the key can be used again when it has moved"
-
 // explained is an answer of Redis with a hint, on one line.
 type explained struct {
 	answer error
@@ -46,12 +18,6 @@ type explained struct {
 func (e *explained) Error() string        { return e.text }
 func (e *explained) Unwrap() error        { return e.answer }
 func (e *explained) Is(target error) bool { return target == e.is }
-
-// These match answers that retrying does not fix.
-var (
-	ErrOtherData = errors.New("the key holds other data") // the key has a type other than expected
-	ErrBadScript = errors.New("scripts are refused")      // a proxy checks them, or the server has no EVAL
-)
 
 // unknownCommand matches the answer to a command that the server does not have, up to its name. The
 // arguments follow, and a token is one of them.
@@ -86,10 +52,8 @@ func Explain(err error) error {
 			return &explained{err, said + " (redlatch needs EVAL: connect the client to servers that have it)", ErrBadScript}
 		}
 	}
-	for _, h := range hints {
-		if strings.HasPrefix(said, h.word) {
-			return &explained{err, strings.TrimSuffix(said, ".") + " (" + h.hint + ")", h.is}
-		}
+	if a := known(said); a.hint != "" {
+		return &explained{err, strings.TrimSuffix(said, ".") + " (" + a.hint + ")", a.is}
 	}
 	return err
 }

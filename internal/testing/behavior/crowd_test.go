@@ -169,14 +169,14 @@ func TestCrowdOfTheDeadLetsNobodyOvertake(t *testing.T) {
 // TryLock is not refused, and Lock goes on.
 func TestCrowdOfTheDeadIsNoOwner(t *testing.T) {
 	t.Parallel()
-	for queue, make := range map[string]func(c redis.UniversalClient) (redlatch.Locker, error){
+	for queue, create := range map[string]func(c redis.UniversalClient) (redlatch.Locker, error){
 		"{k}:queue:k":   func(c redis.UniversalClient) (redlatch.Locker, error) { return redlatch.NewSetNXPX(c) },
 		"{k}:permits:k": func(c redis.UniversalClient) (redlatch.Locker, error) { return redlatch.NewSemaphore(c, 16) },
 	} {
 		t.Run(queue, func(t *testing.T) {
 			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
 				client := s.Client(t)
-				l := made(make(client))
+				l := made(create(client))
 				warm(t, l)
 				addDead(t, s.Direct, queue)
 				linkOf(t, client).delay(300 * time.Millisecond)
