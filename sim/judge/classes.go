@@ -66,21 +66,26 @@ func (c *Call) errors() []error {
 // heldBeside reports whether somebody else may have had one of the keys while c lasted.
 func (h *History) heldBeside(c *Call) bool {
 	for _, o := range h.calls {
-		if o == c || o.Hold > 0 || o.What == "Inspect" || o.Begun > c.Returned || !shares(o.Places, c.Places) {
-			continue
-		}
-		until := min(o.Returned, h.over) + o.ttl() + drift(o.ttl()) // an attempt of unknown outcome
-		if !h.Faulty {
-			until = min(o.Returned, h.over) + 4*o.Timeout
-		}
-		for _, k := range o.Holds {
-			until = max(until, h.kept(k))
-		}
-		if until >= c.Begun {
+		if o != c && o.acquires() && o.Begun <= c.Returned && shares(o.Places, c.Places) && h.reach(o) >= c.Begun {
 			return true
 		}
 	}
 	return false
+}
+
+// acquires reports whether a call asks for a lock.
+func (c *Call) acquires() bool { return c.Hold == 0 && c.What != "Inspect" }
+
+// reach returns until when what a call has asked for may keep others out.
+func (h *History) reach(c *Call) time.Duration {
+	until := min(c.Returned, h.over) + c.ttl() + drift(c.ttl()) // an attempt of unknown outcome
+	if !h.Faulty {
+		until = min(c.Returned, h.over) + 4*c.Timeout
+	}
+	for _, k := range c.Holds {
+		until = max(until, h.kept(k))
+	}
+	return until
 }
 
 func shares(a, b []string) bool {

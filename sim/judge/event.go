@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/redlatch/redlatch"
 )
 
 // Never is later than all instants.
@@ -35,6 +37,8 @@ type Ask struct {
 	Mode   Mode
 	Limit  int  // of a permit
 	Lock   bool // a permit that counts as a lock: neither it nor its Locker has a limit above 1
+
+	Strategy redlatch.Strategy // empty: that of one of two sides
 
 	TTL, Timeout, MaxHold, MinHold time.Duration
 	Grace, MaxWait                 time.Duration
@@ -65,7 +69,8 @@ const (
 	Exited    Kind = "exited"    // Call, Text: the call has not returned, since its function panicked or exited
 	Calm      Kind = "calm"      // the last fault has ended
 	Seen      Kind = "seen"      // Places, Text, Owner: a token in Redis
-	Hooked    Kind = "hooked"    // Owner, Text: the hook of a Locker that was called
+	Hooked    Kind = "hooked"    // Owner, Text, Places, Report: the hook of a Locker that was called, with what
+	Answered  Kind = "answered"  // Call, Status: what Inspect has answered
 	Left      Kind = "left"      // Text: what is in Redis at the end
 )
 
@@ -86,6 +91,8 @@ type Event struct {
 	Gone   bool // Redis has no such token
 	Err    error
 	Text   string
+	Report *redlatch.Event
+	Status *redlatch.Status
 }
 
 func (e Event) String() string {
@@ -112,5 +119,9 @@ func (e Event) String() string {
 	add(e.Err != nil, "%v", e.Err)
 	add(e.Owner != "", "%s", e.Owner)
 	add(e.Text != "", "%s", e.Text)
+	if r := e.Report; r != nil {
+		add(true, "fence %d, %d attempts, %v, %v: %v", r.Fence, r.Attempts, r.Elapsed, r.Took, r.Err)
+	}
+	add(e.Status != nil, "%+v", e.Status)
 	return text
 }

@@ -58,11 +58,13 @@ type History struct {
 	Loses  bool          // a server loses data, or its clock jumps forward
 	Faulty bool          // there are faults
 	Back   time.Duration // by how much clocks of servers were set back, in sum
+	Start  time.Time     // when the world began
 
-	calls []*Call
-	holds []*Hold
-	calm  time.Duration // when the last fault has ended
-	over  time.Duration
+	calls  []*Call
+	number map[int]*Call
+	holds  []*Hold
+	calm   time.Duration // when the last fault has ended
+	over   time.Duration
 }
 
 // A Broken is a rule that was broken.
@@ -93,6 +95,8 @@ var rules = []rule{
 	{"left", left},
 	{"ghosts", ghosts},
 	{"hooks", hooks},
+	{"answers", answers},
+	{"reports", reports},
 	{"functions", functions},
 }
 
@@ -158,9 +162,10 @@ func (h *History) digest() {
 			hold.Until = max(hold.Until, e.Until)
 		case Calm:
 			h.calm = e.At
-		case Seen, Hooked, Left:
+		case Seen, Hooked, Answered, Left:
 		}
 	}
+	h.number = calls
 	for _, k := range h.holds {
 		k.back = k.released(h.Faulty)
 	}

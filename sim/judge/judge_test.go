@@ -26,6 +26,8 @@ var (
 	errDeadline = fmt.Errorf("%w: %w", errAway, context.DeadlineExceeded)
 )
 
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // good tales break no rule.
 var good = map[string]struct {
 	History
@@ -113,6 +115,23 @@ var good = map[string]struct {
 		h := t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.unlocks(0, 0, h, s, ask(), nil)
 		t.held(s/2, s, 128, ask(mode(Reader), by("B")))
+	}},
+	"an answer, and an error, about the holder": {History{Start: began}, func(t *tale) {
+		h := t.granted(0, 10*ms, 976*ms, 64, ask(fixed))
+		t.inspects(20*ms, 30*ms, redlatch.Status{
+			Held: true, Token: "A/1", Owner: "A", Since: began, TTL: 960 * ms, Holders: 1,
+		})
+		t.fails(20*ms, 30*ms, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 960 * ms})
+		t.unlocks(40*ms, 50*ms, h, 0, ask(fixed), nil)
+		t.inspects(60*ms, 70*ms, redlatch.Status{})
+	}},
+	"what hooks say of a lock": {History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(10*ms, "Acquired", redlatch.Event{Fence: 64, Elapsed: 10 * ms, Attempts: 1})
+		h := t.grants(call, 10*ms, 976*ms, 64, ask())
+		t.reports(410*ms, "Renewed", redlatch.Event{Fence: 64, Elapsed: 410 * ms, Took: 10 * ms, Renewal: true})
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
 	}},
 	"a function that fails": {History{}, func(t *tale) {
 		call, h := t.runs(0, ask(what("Do")))
@@ -341,6 +360,40 @@ var bad = map[string]struct {
 		h := t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.unlocks(0, 0, h, s, ask(), nil)
 		t.held(900*ms, s, 128, ask(mode(Writer), by("B")))
+	}},
+	"a holder that had left": {"answers", History{Start: began}, func(t *tale) {
+		t.held(0, 10*ms, 64, ask())
+		t.inspects(2*s, 2*s, redlatch.Status{Held: true, Token: "A/1", Owner: "A", Since: began, TTL: s, Holders: 1})
+	}},
+	"nobody, while somebody has it": {"answers", History{}, func(t *tale) {
+		t.checked(500*ms, t.granted(0, 0, 976*ms, 64, ask()), 976*ms, nil)
+		t.inspects(10*ms, 20*ms, redlatch.Status{})
+	}},
+	"a time since which nobody asks": {"answers", History{Start: began}, func(t *tale) {
+		t.granted(s, s, 1976*ms, 64, ask())
+		t.fails(s, 1100*ms, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 900 * ms})
+	}},
+	"a lease that is told longer than it is": {"answers", History{Start: began}, func(t *tale) {
+		t.granted(0, 0, 976*ms, 64, ask(fixed))
+		t.fails(s/2, s/2, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 900 * ms})
+	}},
+	"a line that does not wait": {"answers", History{}, func(t *tale) {
+		t.inspects(0, 0, redlatch.Status{Waiters: 1, Queue: []redlatch.Waiter{{Owner: "C"}}})
+	}},
+	"a renewal that is told as an Extend": {"reports", History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(0, "Acquired", redlatch.Event{Fence: 64, Attempts: 1})
+		h := t.grants(call, 0, 976*ms, 64, ask())
+		t.reports(s/3, "Renewed", redlatch.Event{Fence: 64, Elapsed: s / 3})
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"another fence than the lock has": {"reports", History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(0, "Acquired", redlatch.Event{Fence: 128, Attempts: 1})
+		h := t.grants(call, 0, 976*ms, 64, ask())
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
 	}},
 	"an end that is not told": {"hooks", History{}, func(t *tale) { t.add(Event{Kind: Hooked, Owner: "A", Text: "Acquired"}) }},
 	"an end that is told twice": {"hooks", History{}, func(t *tale) {

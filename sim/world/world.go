@@ -192,32 +192,40 @@ func owner(locker int) string { return fmt.Sprintf("L%d", locker) }
 func (w *world) locker(i int) (redlatch.Locker, error) {
 	l := w.Lockers[i]
 	g := w.Groups[l.Group]
-	opts := append(options(l.Options),
-		redlatch.WithOwner(owner(i)), redlatch.WithKeyPrefix(plan.Prefix(l.Group)), w.hooks(owner(i)))
-	clients := w.clients[l.Process]
+	opts := append(options(l.Options), redlatch.WithOwner(owner(i)))
+	at := func(prefix string) []redlatch.Option {
+		return append(slices.Clip(opts), redlatch.WithKeyPrefix(prefix), w.hooks(owner(i), prefix))
+	}
+	clients, prefix := w.clients[l.Process], plan.Prefix(l.Group)
 	switch g.Kind {
 	case plan.Semaphore:
-		return redlatch.NewSemaphore(clients[0], l.Limit, opts...)
+		return redlatch.NewSemaphore(clients[0], l.Limit, at(prefix)...)
 	case plan.ReadWrite:
 		if l.Write {
 			return w.lockers[i-1].(pair).write, nil
 		}
-		read, write, err := redlatch.NewReadWrite(clients[0], opts...)
+		read, write, err := redlatch.NewReadWrite(clients[0], at(prefix)...)
 		return pair{read, write}, err
 	case plan.Migration:
-		return w.migration(l, g, clients, opts)
+		return w.migration(l, g, clients, at)
 	}
-	return w.one(g.Kind, g, clients, opts)
+	return w.one(g.Kind, g, clients, at(prefix))
 }
 
-// hooks note what a Locker reports.
-func (w *world) hooks(owner string) redlatch.Option {
+// hooks note what a Locker reports of the keys with a prefix.
+func (w *world) hooks(owner, prefix string) redlatch.Option {
 	note := func(what string) func(context.Context, redlatch.Event) {
-		return func(context.Context, redlatch.Event) {
-			w.record.add(judge.Event{Kind: judge.Hooked, Owner: owner, Text: what})
+		return func(_ context.Context, r redlatch.Event) {
+			w.record.add(judge.Event{
+				Kind: judge.Hooked, Owner: owner, Text: what, Places: []string{prefix + r.Key}, Report: &r,
+			})
 		}
 	}
-	return redlatch.WithHooks(redlatch.Hooks{Acquired: note("Acquired"), Lost: note("Lost"), Released: note("Released")})
+	return redlatch.WithHooks(redlatch.Hooks{
+		Acquired: note("Acquired"), Waiting: note("Waiting"), Moved: note("Moved"), Renewed: note("Renewed"),
+		RenewFailed: note("RenewFailed"), Lost: note("Lost"), Released: note("Released"), Degraded: note("Degraded"),
+		Trouble: note("Trouble"),
+	})
 }
 
 // A pair is the Locker of readers, and has that of writers.
@@ -244,13 +252,14 @@ const newer = "new:"
 
 // migration makes the Locker of a stage.
 func (w *world) migration(
-	l plan.Locker, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option,
+	l plan.Locker, g plan.Group, clients []redis.UniversalClient, at func(prefix string) []redlatch.Option,
 ) (redlatch.Locker, error) {
-	from, err := w.one(g.From, g, clients, opts)
+	prefix := plan.Prefix(l.Group)
+	from, err := w.one(g.From, g, clients, at(prefix))
 	if err != nil || l.Stage == plan.Old {
 		return from, err
 	}
-	to, err := w.one(g.To, g, clients, append(slices.Clip(opts), redlatch.WithKeyPrefix(plan.Prefix(l.Group)+newer)))
+	to, err := w.one(g.To, g, clients, at(prefix+newer))
 	if err != nil || l.Stage == plan.New {
 		return to, err
 	}
@@ -361,7 +370,9 @@ func others() (stacks []string) {
 func (w *world) result(virtual time.Duration) Result {
 	events := w.record.all()
 	r := Result{Events: events, Virtual: virtual, Faults: len(w.Faults)}
-	r.Broken = judge.Check(judge.History{Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0, Back: w.Back()})
+	r.Broken = judge.Check(judge.History{
+		Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0, Back: w.Back(), Start: w.start,
+	})
 	for _, e := range events {
 		if e.Kind == judge.Granted {
 			r.Grants++
