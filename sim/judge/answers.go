@@ -83,11 +83,12 @@ func (h *History) status(c *Call, s *redlatch.Status, broken func(time.Duration,
 	say(s.Held && (s.Since.IsZero() && !c.Whole || !s.Since.IsZero() && !o.asked(s.Owner, s.Since)),
 		"%q did not ask for it then, %v", s.Owner, s.Since.Sub(h.Start))
 	say(s.Kept && !o.keeps(), "nobody keeps it")
-	say(s.TTL < 0 || s.TTL > o.longest() || s.TTL > 0 != (s.Held || s.Kept), "a TTL, and at most %v", o.longest())
+	say(s.TTL < 0 || s.TTL > o.longest() || s.TTL > 0 && !s.Held && !s.Kept, "a TTL of at most %v", o.longest())
 	if low, high, known := o.left(s.Owner); known && s.Held {
 		say(s.TTL < low || s.TTL > high, "%v to %v are left", low, high)
 	}
 	surely := o.surely()
+	say(s.TTL == 0 && s.Held && surely > 0, "no TTL")
 	say(!s.Held && surely > 0 && !(h.Faulty && (c.Quorum || c.Migrates)), "somebody has it")
 	say(s.Held && s.Holders < surely && several, "%d have it", surely)
 	say(s.Holders > 1 && !several, "it has one holder")
@@ -214,7 +215,7 @@ func (o *outlook) surely() int {
 	all := make(map[one]bool)
 	for k := range o.locks {
 		switch {
-		case k.Granted >= o.from || k.trusted() <= o.to || o.Loses:
+		case k.Granted >= o.from || k.trusted() <= o.to || o.lost(k, o.to):
 		case k.Mode == Reader: // several may share a permit
 			all[one{nil, k.Owner, k.Fence}] = true
 		default:

@@ -36,7 +36,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 		case errors.Is(c.Err, redlatch.ErrUnavailable) && !h.Faulty &&
 			!isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Returned < c.Waits && c.What != "Extend": // which has little time at the end of a lease
 			broken(c.Returned, "%v: without a fault: %v", c, c.Err)
-		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.Loses:
+		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.loses():
 			h.lostEarly(c, broken)
 		}
 	}

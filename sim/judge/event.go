@@ -71,6 +71,9 @@ const (
 	Seen      Kind = "seen"      // Places, Text, Owner: a token in Redis
 	Hooked    Kind = "hooked"    // Owner, Text, Places, Report: the hook of a Locker that was called, with what
 	Answered  Kind = "answered"  // Call, Status: what Inspect has answered
+	Queued    Kind = "queued"    // Places, For: how many entries the queue has
+	Used      Kind = "used"      // Places, Owner, Sent, For, Text: see server.Use
+	Idle      Kind = "idle"      // For: how many commands were sent in a day in which nobody asked for anything
 	Left      Kind = "left"      // Text: what is in Redis at the end
 )
 
@@ -93,6 +96,7 @@ type Event struct {
 	Text   string
 	Report *redlatch.Event
 	Status *redlatch.Status
+	Sent   map[string]int // commands, by the first words of their scripts
 }
 
 func (e Event) String() string {
@@ -123,5 +127,6 @@ func (e Event) String() string {
 		add(true, "fence %d, %d attempts, %v, %v: %v", r.Fence, r.Attempts, r.Elapsed, r.Took, r.Err)
 	}
 	add(e.Status != nil, "%+v", e.Status)
+	add(e.Sent != nil, "%v", e.Sent)
 	return text
 }

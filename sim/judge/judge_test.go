@@ -34,6 +34,16 @@ var good = map[string]struct {
 	tell func(t *tale)
 }{
 	"a clock was set back, so a token ends late": {History{Faulty: true, Back: 12 * s}, func(t *tale) { t.calm(0); ghost(t, 0) }},
+	"a command that comes in time": {History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", For: 90 * ms})
+	}},
+	"commands that are needed": {History{}, func(t *tale) {
+		waitsFor10s(t)
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 12, "Extends": 4}})
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+		t.add(Event{Kind: Idle})
+	}},
 	"one after the other": {History{}, func(t *tale) {
 		t.held(0, s/2, 64, ask())
 		t.held(s/2, s, 128, ask(by("B")))
@@ -47,7 +57,7 @@ var good = map[string]struct {
 		t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.granted(0, 0, 900*ms, 128, ask(mode(Reader), by("B")))
 	}},
-	"two holders of a key that was lost": {History{Loses: true, Faulty: true}, func(t *tale) {
+	"two holders of a key that was lost": {History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.granted(0, 0, 900*ms, 64, ask())
 		t.granted(0, s/2, 1300*ms, 128, ask(by("B")))
 	}},
@@ -242,7 +252,7 @@ var bad = map[string]struct {
 		t.held(0, s/2, 128, ask())
 		t.held(s/2, s, 128, ask(by("B")))
 	}},
-	"a reader below an earlier writer, after a loss": {"fences", History{Loses: true, Faulty: true}, func(t *tale) {
+	"a reader below an earlier writer, after a loss": {"fences", History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.held(0, s/2, 128, ask(mode(Writer)))
 		t.held(s/2, s, 64, ask(mode(Reader)))
 	}},
@@ -339,6 +349,14 @@ var bad = map[string]struct {
 		t.unlocks(100*ms, 100*ms, h, 0, ask(), nil)
 		t.grants(next, 100*ms, s, 65, ask())
 	}},
+	"out of order in a line, after faults": {"order", History{Faulty: true}, func(t *tale) {
+		h := t.granted(0, 0, 900*ms, 64, ask())
+		t.called(10*ms, Never, ask())
+		t.reports(10*ms, "Waiting", redlatch.Event{Err: errHeld})
+		next := t.called(20*ms, Never, ask())
+		t.unlocks(100*ms, 100*ms, h, 0, ask(), nil)
+		t.grants(next, 100*ms, s, 65, ask())
+	}},
 	"out of order between lines": {"order", History{}, func(t *tale) {
 		h := t.granted(0, 0, 3*s, 64, ask(func(a *Ask) { a.TTL = 4 * s }))
 		t.called(10*ms, 20*s, ask(by("B")))
@@ -380,6 +398,14 @@ var bad = map[string]struct {
 	"a line that does not wait": {"answers", History{}, func(t *tale) {
 		t.inspects(0, 0, redlatch.Status{Waiters: 1, Queue: []redlatch.Waiter{{Owner: "C"}}})
 	}},
+	"two holders of a key, and another was lost": {
+		"exclusion", History{Losses: []Loss{{At: s / 4, Places: []string{"l"}}, {At: 0, Places: []string{"k"}}}, Faulty: true},
+		func(t *tale) {
+			t.granted(s/8, s/8, 900*ms, 64, ask())
+			t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
+			t.checked(899*ms, 1, 900*ms, nil)
+		},
+	},
 	"a renewal that is told as an Extend": {"reports", History{}, func(t *tale) {
 		call := t.called(0, Never, ask())
 		t.reports(0, "Acquired", redlatch.Event{Fence: 64, Attempts: 1})
@@ -395,6 +421,28 @@ var bad = map[string]struct {
 		t.unlocks(s/2, s/2, h, 0, ask(), nil)
 		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
 	}},
+	"something is created late": {"late", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Text: "1s"})
+	}},
+	"a command that may come too late": {"late", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", For: 101 * ms})
+	}},
+	"renewals that are sent often": {"costs", History{}, func(t *tale) {
+		t.held(0, s/2, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Extends": 20}})
+	}},
+	"a line that polls": {"costs", History{}, func(t *tale) {
+		waitsFor10s(t)
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 80}})
+	}},
+	"an entry that nobody has": {"costs", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+	}},
+	"commands for nobody":     {"costs", History{}, func(t *tale) { t.add(Event{Kind: Idle, For: 1}) }},
+	"a line is left":          {"left", History{}, func(t *tale) { t.left(s, "L0 k: waiting", 0) }},
 	"an end that is not told": {"hooks", History{}, func(t *tale) { t.add(Event{Kind: Hooked, Owner: "A", Text: "Acquired"}) }},
 	"an end that is told twice": {"hooks", History{}, func(t *tale) {
 		for _, text := range []string{"Acquired", "Lost", "Released"} {
@@ -407,6 +455,15 @@ var bad = map[string]struct {
 	"a goroutine is left":       {"left", History{}, func(t *tale) { t.left(s, "goroutine 7 [select]", 0) }},
 	"a token that nobody has":   {"ghosts", History{}, func(t *tale) { ghost(t, 0) }},
 	"the same, after the fault": {"ghosts", History{Faulty: true}, func(t *tale) { t.calm(0); ghost(t, 0) }},
+}
+
+// waitsFor10s is a call of A that waits while B holds the key.
+func waitsFor10s(t *tale) {
+	b := ask(by("B"), func(a *Ask) { a.TTL = 20 * s })
+	h := t.granted(0, 0, 19*s, 64, b)
+	call := t.called(0, Never, ask())
+	t.unlocks(10*s, 10*s, h, 0, b, nil)
+	t.grants(call, 10*s, 10900*ms, 128, ask())
 }
 
 func ghost(t *tale, at time.Duration) {

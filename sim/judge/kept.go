@@ -4,11 +4,8 @@ import "time"
 
 // kept: "Nobody else gets a key during its min hold or the time of `UnlockAfter`." and "This holds if
 // `Unlock` or `UnlockAfter` has returned nil. Redis measures that time, so it can differ by 1 %."
-// That of a reader keeps only writers out.
+// That of a reader keeps only writers out. What a server has lost is not kept.
 func kept(h *History, broken func(time.Duration, string, ...any)) {
-	if h.Loses {
-		return
-	}
 	for i, k := range h.holds {
 		if k.back == Never || k.Mode == Permit && k.Limit > 1 || k.Unlocking > k.trusted() {
 			continue
@@ -25,6 +22,9 @@ func kept(h *History, broken func(time.Duration, string, ...any)) {
 				continue
 			}
 			if k.Mode == Reader && o.Mode == Reader || o.Mode == Permit && o.Limit > 1 {
+				continue
+			}
+			if h.lost(k, o.Granted) {
 				continue
 			}
 			broken(o.Granted, "%q: %v, and %v keeps others out until %v", k.Places, o, k, until)

@@ -23,7 +23,7 @@ func reports(h *History, broken func(time.Duration, string, ...any)) {
 		}
 		h.report(e, waiting, broken)
 	}
-	if !slices.ContainsFunc(h.Events, func(e Event) bool { return e.Report != nil }) {
+	if len(at) == 0 {
 		return // there are no hooks
 	}
 	for _, k := range h.holds {
@@ -160,7 +160,7 @@ func (h *History) held(e Event, calls []*Call, say func(bool, string, ...any)) {
 	case "Lost":
 		say(!errors.Is(r.Err, lost), "a loss")
 	case "Released":
-		say(r.Err != nil && errors.Is(r.Err, lost) && !h.Loses, "a loss")
+		say(r.Err != nil && errors.Is(r.Err, lost) && !h.loses(), "a loss")
 		say(!some(func(k *Hold) bool { return k.Unlocking <= e.At }), "Unlock was not called")
 	}
 	say(e.Text != "Renewed" && e.Text != "RenewFailed" && r.Renewal, "a renewal")

@@ -17,8 +17,8 @@ func returns(h *History, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// late is how much longer than their timeout some commands of a call take.
-const late = 4 * time.Millisecond
+// lateBy is how much longer than their timeout some commands of a call take.
+const lateBy = 4 * time.Millisecond
 
 // latest returns when a call must have returned.
 func (c *Call) latest() time.Duration {
@@ -47,7 +47,7 @@ func (c *Call) latest() time.Duration {
 		if c.Migrates {
 			bound *= 2
 		}
-		by = min(by, c.Begun+bound+late)
+		by = min(by, c.Begun+bound+lateBy)
 	}
 	switch c.What { // they release what they have been granted
 	case "DoAll", "TryDoAll", "Do", "TryDo", "Lead":
@@ -68,11 +68,11 @@ func (c *Call) latest() time.Duration {
 			releases = len(c.Places)
 		}
 		if by < Never/2 {
-			by = max(by, end) + time.Duration(releases)*(c.unlock()+late)
+			by = max(by, end) + time.Duration(releases)*(c.unlock()+lateBy)
 		}
 	case "Lock", "TryLock":
 		if c.Migrates && by < Never/2 { // the other side
-			by += c.unlock() + late
+			by += c.unlock() + lateBy
 		}
 	}
 	return by

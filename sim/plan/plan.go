@@ -6,6 +6,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -213,11 +214,17 @@ const (
 )
 
 // Loses reports whether a server loses a lock, or its clock jumps forward.
-func (p *Plan) Loses() bool {
-	for _, f := range p.Faults {
-		if f.What == Flush || f.What == Delete || f.What == Return || f.What == Restart && f.A || f.What == ClockStep && f.D > 0 {
-			return true
-		}
+func (p *Plan) Loses() bool { return slices.ContainsFunc(p.Faults, Fault.Loses) }
+
+// Loses reports whether a server loses a lock by the fault, or its clock jumps forward.
+func (f Fault) Loses() bool {
+	switch f.What {
+	case Flush, Delete, Return:
+		return true
+	case Restart:
+		return f.A
+	case ClockStep:
+		return f.D > 0
 	}
 	return false
 }

@@ -5,12 +5,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/wire"
 	"github.com/redlatch/redlatch/sim/judge"
 	"github.com/redlatch/redlatch/sim/plan"
 	"github.com/redlatch/redlatch/sim/server"
 )
 
-// sample notes the tokens in Redis.
+// sample notes the tokens and the entries in Redis.
 func (w *world) sample(over <-chan struct{}) {
 	for {
 		for _, place := range w.places() {
@@ -18,6 +19,9 @@ func (w *world) sample(over <-chan struct{}) {
 				if owner, id, ok := strings.Cut(strings.TrimPrefix(token, "!"), "/"); ok && !strings.HasPrefix(token, "~") {
 					w.record.add(judge.Event{Kind: judge.Seen, Places: []string{place}, Owner: owner, Text: id})
 				}
+			}
+			if n := w.entries(place); n > 0 {
+				w.record.add(judge.Event{Kind: judge.Queued, Places: []string{place}, For: time.Duration(n)})
 			}
 		}
 		select {
@@ -58,6 +62,19 @@ func (w *world) at(place string) (kind plan.Kind, servers []*server.Server) {
 		}
 	}
 	return kind, servers
+}
+
+// entries returns how many lines queue for a key.
+func (w *world) entries(place string) int {
+	kind, servers := w.at(place)
+	switch kind {
+	case plan.SetNXPX:
+		return servers[0].Entries(wire.Companion("queue", place))
+	case plan.Semaphore, plan.ReadWrite:
+		return servers[0].Entries(wire.Companion("permits", place))
+	case plan.LegacySetNX, plan.Redlock, plan.Migration:
+	}
+	return 0
 }
 
 // tokens returns the tokens that hold a key, of a quorum those that a quorum of the nodes has.

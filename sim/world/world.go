@@ -133,7 +133,10 @@ func (w *world) play(t *testing.T) Result {
 	virtual := time.Since(w.start)
 	time.Sleep(2 * time.Minute)
 	w.look()
+	w.used()
+	before := w.scripts()
 	time.Sleep(25 * time.Hour)
+	w.record.add(judge.Event{Kind: judge.Idle, For: time.Duration(w.scripts() - before)})
 	w.look()
 	w.end()
 	return w.result(virtual)
@@ -312,11 +315,31 @@ func (w *world) probe() {
 	}
 }
 
-// look notes the keys that are left.
+// look notes the keys that are left, and the lines of Lockers.
 func (w *world) look() {
+	for i, l := range w.lockers {
+		if p, is := l.(pair); is {
+			l = p.Locker
+		}
+		if _, lines, left := strings.Cut(fmt.Sprint(l), "\n"); left {
+			w.record.add(judge.Event{Kind: judge.Left, Text: owner(i) + lines})
+		}
+	}
 	for _, s := range w.servers {
 		for _, k := range s.Keys() {
 			w.record.add(judge.Event{Kind: judge.Left, Text: k.Name, For: k.TTL})
+		}
+	}
+}
+
+// used notes what commands did with each key.
+func (w *world) used() {
+	for _, s := range w.servers {
+		for _, u := range s.Uses() {
+			w.record.add(judge.Event{
+				Kind: judge.Used, Places: []string{u.Key}, Owner: u.Owner, Sent: u.Sent, For: u.Ahead,
+				Text: strings.Join(u.Late, ", "),
+			})
 		}
 	}
 }
@@ -367,19 +390,42 @@ func others() (stacks []string) {
 	return stacks
 }
 
+// losses returns when which keys may be lost.
+func (w *world) losses() (all []judge.Loss) {
+	for _, f := range w.Faults {
+		if !f.Loses() {
+			continue
+		}
+		loss := judge.Loss{At: f.At, Clock: f.What == plan.ClockStep}
+		for _, place := range w.places() {
+			if _, servers := w.at(place); f.Text == place || f.Text == "" && f.Server < len(servers) {
+				loss.Places = append(loss.Places, place)
+			}
+		}
+		all = append(all, loss)
+	}
+	return all
+}
+
 func (w *world) result(virtual time.Duration) Result {
 	events := w.record.all()
 	r := Result{Events: events, Virtual: virtual, Faults: len(w.Faults)}
 	r.Broken = judge.Check(judge.History{
-		Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0, Back: w.Back(), Start: w.start,
+		Events: events, Losses: w.losses(), Faulty: len(w.Faults) > 0, Back: w.Back(), Start: w.start,
 	})
 	for _, e := range events {
 		if e.Kind == judge.Granted {
 			r.Grants++
 		}
 	}
-	for _, s := range w.servers {
-		r.Scripts += s.Scripts()
-	}
+	r.Scripts = w.scripts()
 	return r
+}
+
+// scripts returns how many scripts were carried out.
+func (w *world) scripts() (n int) {
+	for _, s := range w.servers {
+		n += s.Scripts()
+	}
+	return n
 }
