@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -26,7 +27,9 @@ func answers(h *History, broken func(time.Duration, string, ...any)) {
 }
 
 // refusal checks an error that describes the owner of a key, which a call was told at an instant.
-func (h *History) refusal(c *Call, r *redlatch.HeldError, at time.Duration, broken func(time.Duration, string, ...any)) {
+func (h *History) refusal(
+	c *Call, r *redlatch.HeldError, at time.Duration, broken func(time.Duration, string, ...any),
+) {
 	from := c.Begun
 	if c.mayWait() || c.What == "Lead" {
 		from -= h.stale(c)
@@ -89,7 +92,8 @@ func (h *History) status(c *Call, s *redlatch.Status, broken func(time.Duration,
 	}
 	surely := o.surely()
 	say(s.TTL == 0 && s.Held && surely > 0, "no TTL")
-	say(!s.Held && surely > 0 && !(h.Faulty && (c.Quorum || c.Migrates)), "somebody has it")
+	partly := h.Faulty && (c.Quorum || c.Migrates) // not all servers answer
+	say(!s.Held && surely > 0 && !partly, "somebody has it")
 	say(s.Held && s.Holders < surely && several, "%d have it", surely)
 	say(s.Holders > 1 && !several, "it has one holder")
 	say(several != (s.Holding != nil) && s.Held, "holders")
@@ -101,11 +105,13 @@ func (h *History) status(c *Call, s *redlatch.Status, broken func(time.Duration,
 		say(k.Writes && s.Holders > 1, "a writer beside others")
 	}
 	say(len(s.Queue) != min(s.Waiters, 100), "all who wait")
-	say(!slices.IsSortedFunc(s.Queue, func(a, b redlatch.Waiter) int { return int(b.Waited - a.Waited) }), "the order of those who wait")
+	longest := func(a, b redlatch.Waiter) int { return cmp.Compare(b.Waited, a.Waited) }
+	say(!slices.IsSortedFunc(s.Queue, longest), "the order of those who wait")
 	for _, w := range s.Queue {
 		since := o.waits(w.Owner)
 		say(since == Never, "%q does not wait", w.Owner)
-		say(w.Waited < 0 || since != Never && !h.Faulty && w.Waited > o.to-since+c.Trip+time.Millisecond, "%q waits since %v", w.Owner, since)
+		tooLong := since != Never && !h.Faulty && w.Waited > o.to-since+c.Trip+time.Millisecond
+		say(w.Waited < 0 || tooLong, "%q waits since %v", w.Owner, since)
 	}
 }
 
@@ -236,7 +242,8 @@ func (o *outlook) waits(owner string) time.Duration {
 		if len(c.Holds) > 0 && len(c.Places) == 1 && c.What != "Lead" {
 			until = c.Holds[0].Granted
 		}
-		if (c.mayWait() || c.What == "Lead") && c.Owner == owner && min(until, o.over)+gone+10*c.Trip >= min(since, o.from) {
+		waits := (c.mayWait() || c.What == "Lead") && c.Owner == owner
+		if waits && min(until, o.over)+gone+10*c.Trip >= min(since, o.from) {
 			since = min(since, c.Begun)
 		}
 	}

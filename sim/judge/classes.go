@@ -53,7 +53,7 @@ func (c *Call) errors() []error {
 	switch c.What {
 	case "Unlock", "UnlockAfter", "Extend":
 		return []error{lost, redlatch.ErrReleased, redlatch.ErrUnavailable}
-	case "Inspect":
+	case "Inspect", "Forget":
 		return []error{redlatch.ErrUnavailable}
 	case "Adopt":
 		return []error{redlatch.ErrUnavailable, lost, redlatch.ErrNotReplicated}
@@ -74,7 +74,7 @@ func (h *History) heldBeside(c *Call) bool {
 }
 
 // acquires reports whether a call asks for a lock.
-func (c *Call) acquires() bool { return c.Hold == 0 && c.What != "Inspect" }
+func (c *Call) acquires() bool { return c.Hold == 0 && c.What != "Inspect" && c.What != "Forget" }
 
 // reach returns until when what a call has asked for may keep others out.
 func (h *History) reach(c *Call) time.Duration {

@@ -9,7 +9,8 @@ import (
 // that is held "one each TTL/3, and one 20 ms after a hand-over", and the waiters of a process for one key
 // "one each second or two; if they poll, ten a second or more". When all have left, nothing is sent.
 //
-// A line has one entry in the queue, and somebody who waits. A command more now and then does not break it: leases and keeps that end have their waiters look.
+// A line has one entry in the queue, and somebody who waits. A command more now and then does not break it:
+// leases and keeps that end have their waiters look.
 func costs(h *History, broken func(time.Duration, string, ...any)) {
 	for _, e := range h.Events {
 		switch {
@@ -23,7 +24,8 @@ func costs(h *History, broken func(time.Duration, string, ...any)) {
 		case e.Kind == Used:
 			for word, most := range h.mostOf(e) {
 				if e.Sent[word] > most {
-					broken(e.At, "%q: %d scripts of %s that begin with %s, and at most %d are needed", e.Places, e.Sent[word], e.Owner, word, most)
+					const text = "%q: %d scripts of %s that begin with %s, and at most %d are needed"
+					broken(e.At, text, e.Places, e.Sent[word], e.Owner, word, most)
 				}
 			}
 		}
@@ -38,7 +40,8 @@ func (h *History) waiters(e Event) (n int) {
 			until = c.waited()
 		}
 		just := 10*time.Millisecond + 10*c.Trip
-		if (c.mayWait() || c.What == "Lead") && c.Begun <= e.At && min(until, h.over)+just >= e.At && shares(c.Places, e.Places) {
+		waits := (c.mayWait() || c.What == "Lead") && shares(c.Places, e.Places)
+		if waits && c.Begun <= e.At && min(until, h.over)+just >= e.At {
 			n++
 		}
 	}
@@ -58,6 +61,9 @@ func (h *History) mostOf(e Event) map[string]int {
 		switch mine := c.Owner == e.Owner && shares(c.Places, e.Places); {
 		case c.What == "Inspect" && shares(c.Places, e.Places):
 			inspects++
+		case c.What == "Forget" && shares(c.Places, e.Places): // of any keeps
+			inspects++
+			releases += 20
 		case !mine:
 		case c.Hold > 0:
 			extends++

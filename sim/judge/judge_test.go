@@ -28,6 +28,11 @@ var (
 
 var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// elsewhere has a loss of k before, and one of another key.
+var elsewhere = History{
+	Losses: []Loss{{At: 0, Places: []string{"k"}}, {At: s / 4, Places: []string{"l"}}}, Faulty: true,
+}
+
 // good tales break no rule.
 var good = map[string]struct {
 	History
@@ -142,6 +147,12 @@ var good = map[string]struct {
 		t.reports(410*ms, "Renewed", redlatch.Event{Fence: 64, Elapsed: 410 * ms, Took: 10 * ms, Renewal: true})
 		t.unlocks(s/2, s/2, h, 0, ask(), nil)
 		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"a keep that Forget has ended": {History{}, func(t *tale) {
+		h := t.granted(0, 0, 900*ms, 64, ask())
+		t.unlocks(0, 0, h, s, ask(), nil)
+		t.returned(s/2, t.called(s/2, Never, ask(what("Forget"), by("B"))), nil)
+		t.held(s/2, s, 128, ask(by("B")))
 	}},
 	"a function that fails": {History{}, func(t *tale) {
 		call, h := t.runs(0, ask(what("Do")))
@@ -398,14 +409,11 @@ var bad = map[string]struct {
 	"a line that does not wait": {"answers", History{}, func(t *tale) {
 		t.inspects(0, 0, redlatch.Status{Waiters: 1, Queue: []redlatch.Waiter{{Owner: "C"}}})
 	}},
-	"two holders of a key, and another was lost": {
-		"exclusion", History{Losses: []Loss{{At: s / 4, Places: []string{"l"}}, {At: 0, Places: []string{"k"}}}, Faulty: true},
-		func(t *tale) {
-			t.granted(s/8, s/8, 900*ms, 64, ask())
-			t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
-			t.checked(899*ms, 1, 900*ms, nil)
-		},
-	},
+	"two holders of a key, and another was lost": {"exclusion", elsewhere, func(t *tale) {
+		t.granted(s/8, s/8, 900*ms, 64, ask())
+		t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
+		t.checked(899*ms, 1, 900*ms, nil)
+	}},
 	"a renewal that is told as an Extend": {"reports", History{}, func(t *tale) {
 		call := t.called(0, Never, ask())
 		t.reports(0, "Acquired", redlatch.Event{Fence: 64, Attempts: 1})

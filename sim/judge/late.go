@@ -21,10 +21,10 @@ func late(h *History, broken func(time.Duration, string, ...any)) {
 			most += h.Back + 100*time.Millisecond
 		}
 		if e.Text != "" {
-			broken(e.At, "%q: commands of %s have created something, though they came too late: %s", e.Places, e.Owner, e.Text)
+			broken(e.At, "%q: %s has created something with commands that came too late: %s", e.Places, e.Owner, e.Text)
 		}
 		if e.For > most {
-			broken(e.At, "%q: a command of %s may create something for %v, and its timeout is %v", e.Places, e.Owner, e.For, most)
+			broken(e.At, "%q: a command of %s has %v to create something, of at most %v", e.Places, e.Owner, e.For, most)
 		}
 	}
 }

@@ -75,8 +75,10 @@ func (h *History) report(e Event, waiting map[waits]bool, broken func(time.Durat
 		return
 	}
 	calls := h.callsOf(e)
-	say(!slices.ContainsFunc(calls, func(c *Call) bool { return (c.What == "Lead") == r.Lead }), "no call of Lead, or none but those")
-	say(!slices.ContainsFunc(calls, func(c *Call) bool { return c.Strategy == r.Strategy || c.Migrates }), "another strategy")
+	leads := func(c *Call) bool { return (c.What == "Lead") == r.Lead }
+	say(!slices.ContainsFunc(calls, leads), "no call of Lead, or none but those")
+	alike := func(c *Call) bool { return c.Strategy == r.Strategy || c.Migrates }
+	say(!slices.ContainsFunc(calls, alike), "another strategy")
 	switch e.Text {
 	case "Acquired":
 		say(r.Err != nil || r.Took != 0 || r.Renewal, "no error, and no command")
@@ -84,7 +86,8 @@ func (h *History) report(e Event, waiting map[waits]bool, broken func(time.Durat
 		h.waiting(e, calls, waiting, say, broken)
 	case "Trouble":
 		say(r.Err == nil || r.Cause == "", "an error, and a cause")
-		say(!h.Faulty && r.Cause != redlatch.CauseFunc && !isAny(r.Err, lost, context.Canceled, context.DeadlineExceeded), "without a fault")
+		expected := r.Cause == redlatch.CauseFunc || isAny(r.Err, lost, context.Canceled, context.DeadlineExceeded)
+		say(!h.Faulty && !expected, "without a fault")
 	default:
 		h.held(e, calls, say)
 	}
@@ -156,7 +159,8 @@ func (h *History) held(e Event, calls []*Call, say func(bool, string, ...any)) {
 	case "Renewed", "RenewFailed":
 		say((r.Err == nil) != (e.Text == "Renewed"), "an error, or none")
 		say(e.Text == "RenewFailed" && errors.Is(r.Err, lost), "the lock is lost")
-		say(!r.Renewal && !some(func(k *Hold) bool { return k.extends(e.At) }), "nobody has extended it")
+		extended := func(k *Hold) bool { return k.extends(e.At) }
+		say(!r.Renewal && !some(extended), "nobody has extended it")
 	case "Lost":
 		say(!errors.Is(r.Err, lost), "a loss")
 	case "Released":

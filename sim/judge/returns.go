@@ -30,6 +30,8 @@ func (c *Call) latest() time.Duration {
 		bound = time.Duration(len(c.Places)) * c.attempt()
 	case "Extend", "Inspect":
 		bound = c.Timeout
+	case "Forget": // it ends each keep of a permit
+		bound = 20 * c.Timeout
 	case "Adopt":
 		if bound = c.Timeout; c.Mode == Reader { // it acquires a permit
 			bound = c.attempt()

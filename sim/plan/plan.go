@@ -105,7 +105,11 @@ const (
 	TryDoAll Call = "TryDoAll"
 	Lead     Call = "Lead"
 	Inspect  Call = "Inspect"
+	Forget   Call = "Forget"
 )
+
+// asks reports whether a call asks for a lock.
+func (c Call) asks() bool { return c != Inspect && c != Forget }
 
 // An Op is a call, with what its caller does under the lock.
 type Op struct {
@@ -129,7 +133,7 @@ func (c Call) Runs() bool {
 	switch c {
 	case Do, TryDo, DoAll, TryDoAll, Lead:
 		return true
-	case Lock, TryLock, Inspect:
+	case Lock, TryLock, Inspect, Forget:
 	}
 	return false
 }

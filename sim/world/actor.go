@@ -183,6 +183,8 @@ func (a *actor) calls(ctx context.Context) error {
 			a.record.add(judge.Event{Kind: judge.Answered, Call: a.call, Status: &status})
 		}
 		return err
+	case plan.Forget:
+		return redlatch.Forget(ctx, a.locker, key)
 	}
 	acquire := a.locker.Lock
 	if a.op.Call == plan.TryLock {

@@ -13,6 +13,10 @@ import (
 
 // sample notes the tokens and the entries in Redis.
 func (w *world) sample(over <-chan struct{}) {
+	pause := sampling
+	if w.Length >= time.Hour {
+		pause = seldom
+	}
 	for {
 		for _, place := range w.places() {
 			for _, token := range w.tokens(place) {
@@ -25,7 +29,7 @@ func (w *world) sample(over <-chan struct{}) {
 			}
 		}
 		select {
-		case <-time.After(sampling):
+		case <-time.After(pause):
 		case <-over:
 			return
 		}

@@ -30,6 +30,7 @@ const (
 	patience = 90 * time.Second // of callers whose ctx has no other end, after the faults
 	settling = 12 * time.Second // after which no lock is left that nobody has released
 	sampling = 250 * time.Millisecond
+	seldom   = 2 * time.Second // in a world of hours
 
 	stalled = 90 * time.Second // of real time: nothing happens any more
 )
@@ -128,6 +129,7 @@ func (w *world) play(t *testing.T) Result {
 		w.abort()
 	}
 	time.Sleep(settling)
+	w.hurry = t.Context() // there may be many keys
 	w.probe()
 	close(over)
 	virtual := time.Since(w.start)
@@ -236,6 +238,8 @@ type pair struct {
 	redlatch.Locker
 	write redlatch.Locker
 }
+
+func (p pair) Unwrap() redlatch.Locker { return p.Locker }
 
 // one makes a Locker of one kind.
 func (*world) one(
