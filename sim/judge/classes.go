@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redlatch/redlatch"
 )
 
@@ -27,6 +29,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 			broken(c.Returned, "%v: the text %q", c, c.Err)
 		case isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Ends > c.Returned:
 			broken(c.Returned, "%v: %v, and its ctx has not ended", c, c.Err)
+		case c.Closed > 0 && c.Closed <= c.Returned && errors.Is(c.Err, redis.ErrClosed):
 		case !isAny(c.Err, c.errors()...):
 			broken(c.Returned, "%v: %v", c, c.Err)
 		case errors.Is(c.Err, redlatch.ErrNotAcquired) && errors.Is(c.Err, redlatch.ErrUnavailable):

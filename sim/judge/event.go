@@ -43,6 +43,7 @@ type Ask struct {
 	TTL, Timeout, MaxHold, MinHold time.Duration
 	Grace, MaxWait                 time.Duration
 	Trip                           time.Duration // to a server and back
+	Closed                         time.Duration // when its client is; 0: never
 	Poll                           time.Duration // the longest pause of a caller that polls
 	Fixed                          bool          // the lock is not renewed
 	Queues                         bool          // the callers of a key queue in Redis

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -147,6 +148,9 @@ var good = map[string]struct {
 		t.reports(410*ms, "Renewed", redlatch.Event{Fence: 64, Elapsed: 410 * ms, Took: 10 * ms, Renewal: true})
 		t.unlocks(s/2, s/2, h, 0, ask(), nil)
 		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"a client that is closed": {History{Faulty: true}, func(t *tale) {
+		t.fails(0, s, Never, ask(func(a *Ask) { a.Closed = s }), redis.ErrClosed)
 	}},
 	"a keep that Forget has ended": {History{}, func(t *tale) {
 		h := t.granted(0, 0, 900*ms, 64, ask())
@@ -413,6 +417,9 @@ var bad = map[string]struct {
 		t.granted(s/8, s/8, 900*ms, 64, ask())
 		t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
 		t.checked(899*ms, 1, 900*ms, nil)
+	}},
+	"a client that is closed, and was not": {"errors", History{Faulty: true}, func(t *tale) {
+		t.fails(0, 1, Never, ask(what("TryLock"), func(a *Ask) { a.Closed = s }), redis.ErrClosed)
 	}},
 	"a renewal that is told as an Extend": {"reports", History{}, func(t *tale) {
 		call := t.called(0, Never, ask())

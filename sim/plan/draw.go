@@ -249,7 +249,7 @@ func (d *draw) detail(r random, f *Fault) {
 	switch f.What {
 	case SlowDials:
 		f.D = r.between(10*ms, 1500*ms, 10*ms)
-	case Reset, Flush, Delete:
+	case Reset, Flush, Delete, Close:
 		f.For = 0
 	case Freeze:
 		f.For = min(r.between(500*ms, 4*s, 10*ms), d.Length-f.At)

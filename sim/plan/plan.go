@@ -203,6 +203,7 @@ const (
 	Hole      Trouble = "hole"               // its connections are closed then if A
 	HalfOpen  Trouble = "half-open"          // as a hole of connections that are open; replies only if B, else requests
 	Deaf      Trouble = "deaf subscriptions" //
+	Close     Trouble = "closed"             // the clients of the process, for ever
 	Freeze    Trouble = "frozen"             // a hole on all roads of the process
 
 	Stop      Trouble = "stopped"    // what was sent meanwhile is carried out then
@@ -231,6 +232,15 @@ func (f Fault) Loses() bool {
 		return f.D > 0
 	}
 	return false
+}
+
+// Closed returns when the clients of a process are closed; 0: never.
+func (p *Plan) Closed(process int) time.Duration {
+	i := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.What == Close && f.Process == process })
+	if i < 0 {
+		return 0
+	}
+	return p.Faults[i].At // they are in this order
 }
 
 // Back returns by how much the clocks of servers are set back, in sum.

@@ -57,7 +57,7 @@ func TestPlansCanBePlayed(t *testing.T) {
 	}
 	require.Len(t, calls, 9)
 	require.Len(t, acts, 8)
-	require.Len(t, troubles, 20)
+	require.Len(t, troubles, 21)
 	require.Len(t, kinds, 6)
 }
 

@@ -99,6 +99,11 @@ var themes = []theme{
 		faults: []Trouble{Freeze}, every: 500 * ms,
 	},
 	{
+		name: "close", kinds: anyKind, processes: [2]int{3, 5}, lockers: 1, keys: 2, delays: near, grid: ms,
+		rate: 60, bursts: 20, burst: 6, own: 5, options: fleeting, patience: patient, steps: work,
+		faults: []Trouble{Close}, every: 2 * time.Second,
+	},
+	{
 		name: "overstay", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(far, 8*ms), grid: ms,
 		rate: 15, bursts: 20, burst: 4, own: 20, options: brief, patience: patient, steps: long,
 	},

@@ -102,7 +102,7 @@ func (w *world) ask(o plan.Op) judge.Ask {
 		Limit: max(cmp.Or(o.Limit, l.Limit), 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
 		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
-		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait,
+		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait, Closed: w.Closed(l.Process),
 	}
 	if a.Poll == 0 {
 		a.Poll = 128 * time.Millisecond
