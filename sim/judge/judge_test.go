@@ -418,6 +418,10 @@ var bad = map[string]struct {
 		t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
 		t.checked(899*ms, 1, 900*ms, nil)
 	}},
+	"a wait for a client that is closed": {"returns", History{Faulty: true}, func(t *tale) {
+		t.granted(0, 0, 19*s, 64, ask(by("B"), func(a *Ask) { a.TTL = 20 * s }))
+		t.fails(0, 18*s, 18*s, ask(func(a *Ask) { a.Closed = s }), errDeadline)
+	}},
 	"a client that is closed, and was not": {"errors", History{Faulty: true}, func(t *tale) {
 		t.fails(0, 1, Never, ask(what("TryLock"), func(a *Ask) { a.Closed = s }), redis.ErrClosed)
 	}},

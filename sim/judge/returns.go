@@ -8,7 +8,7 @@ import (
 
 // returns: "`Lock` and `TryLock` return when ctx ends, even in the middle of a command", and "If
 // Redis hangs, it takes little longer than the op timeout. Exception: just after a hand-over it takes
-// up to 2 s.", of Unlock.
+// up to 2 s.", of Unlock. A call does not wait for a client that was closed.
 func returns(h *History, broken func(time.Duration, string, ...any)) {
 	for _, c := range h.calls {
 		if by := c.latest(); min(c.Returned, h.over) > by {
@@ -19,6 +19,9 @@ func returns(h *History, broken func(time.Duration, string, ...any)) {
 
 // lateBy is how much longer than their timeout some commands of a call take.
 const lateBy = 4 * time.Millisecond
+
+// closes is how long a line may take to notice that its client is closed, by a look.
+const closes = 5 * time.Second
 
 // latest returns when a call must have returned.
 func (c *Call) latest() time.Duration {
@@ -50,6 +53,9 @@ func (c *Call) latest() time.Duration {
 			bound *= 2
 		}
 		by = min(by, c.Begun+bound+lateBy)
+	}
+	if c.Closed > 0 && len(c.Holds) == 0 && c.What != "Lead" { // the line may have the key, until it is lost
+		by = min(by, max(c.Begun, c.Closed)+3*c.ttl()+closes)
 	}
 	switch c.What { // they release what they have been granted
 	case "DoAll", "TryDoAll", "Do", "TryDo", "Lead":
