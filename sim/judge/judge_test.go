@@ -365,12 +365,12 @@ var bad = map[string]struct {
 		t.grants(next, 100*ms, s, 65, ask())
 	}},
 	"out of order in a line, after faults": {"order", History{Faulty: true}, func(t *tale) {
-		h := t.granted(0, 0, 900*ms, 64, ask())
-		t.called(10*ms, Never, ask())
-		t.reports(10*ms, "Waiting", redlatch.Event{Err: errHeld})
-		next := t.called(20*ms, Never, ask())
-		t.unlocks(100*ms, 100*ms, h, 0, ask(), nil)
-		t.grants(next, 100*ms, s, 65, ask())
+		h := t.granted(7*s, 7*s, 7900*ms, 64, ask())
+		t.called(7010*ms, Never, ask())
+		t.reports(7010*ms, "Waiting", redlatch.Event{Err: errHeld})
+		next := t.called(7020*ms, Never, ask())
+		t.unlocks(7100*ms, 7100*ms, h, 0, ask(), nil)
+		t.grants(next, 7100*ms, 8*s, 65, ask())
 	}},
 	"out of order between lines": {"order", History{}, func(t *tale) {
 		h := t.granted(0, 0, 3*s, 64, ask(func(a *Ask) { a.TTL = 4 * s }))

@@ -114,7 +114,7 @@ func (h *History) waiting(
 		exact := (c.What == "Lock" || c.What == "Do") && !c.Migrates
 		several := c.Mode == Reader || c.Mode == Permit && c.Limit > 1 || c.Whole && !c.Migrates
 		return c.Returned < e.At || !c.mayWait() && c.What != "Lead" || c.Begun > since || exact && c.Begun < since ||
-			several && e.Text == "Moved"
+			several && e.Text == "Moved" && e.At > opens
 	})
 	say(!errors.Is(r.Err, redlatch.ErrNotAcquired), "a refusal")
 	if len(calls) == 0 {
@@ -148,7 +148,7 @@ func (h *History) held(e Event, calls []*Call, say func(bool, string, ...any)) {
 	some := func(is func(*Hold) bool) bool { return unseen || slices.ContainsFunc(locks, is) }
 	say(!some(func(k *Hold) bool {
 		until := e.At
-		if e.Text == "Released" { // which may wait for a renewal when the release has its reply
+		if e.Text == "Released" || e.Text == "Lost" { // Unlock may wait for a renewal when it has its reply
 			until = min(until, k.Unlocking)
 		}
 		most := e.At - k.Begun + k.Timeout + 10*k.Trip
