@@ -59,7 +59,7 @@ func plants(t *testing.T) (patches []string) {
 	t.Helper()
 	patches, err := filepath.Glob("testdata/plants/*.patch")
 	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(patches), 12)
+	require.GreaterOrEqual(t, len(patches), 20)
 	return patches
 }
 

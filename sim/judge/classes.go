@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/redlatch/redlatch"
 )
 
@@ -27,6 +29,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 			broken(c.Returned, "%v: the text %q", c, c.Err)
 		case isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Ends > c.Returned:
 			broken(c.Returned, "%v: %v, and its ctx has not ended", c, c.Err)
+		case c.Closed > 0 && c.Closed <= c.Returned && errors.Is(c.Err, redis.ErrClosed):
 		case !isAny(c.Err, c.errors()...):
 			broken(c.Returned, "%v: %v", c, c.Err)
 		case errors.Is(c.Err, redlatch.ErrNotAcquired) && errors.Is(c.Err, redlatch.ErrUnavailable):
@@ -36,7 +39,7 @@ func classes(h *History, broken func(time.Duration, string, ...any)) {
 		case errors.Is(c.Err, redlatch.ErrUnavailable) && !h.Faulty &&
 			!isAny(c.Err, context.Canceled, context.DeadlineExceeded) && c.Returned < c.Waits && c.What != "Extend": // which has little time at the end of a lease
 			broken(c.Returned, "%v: without a fault: %v", c, c.Err)
-		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.Loses:
+		case errors.Is(c.Err, lost) && c.Hold > 0 && !h.loses():
 			h.lostEarly(c, broken)
 		}
 	}
@@ -53,7 +56,7 @@ func (c *Call) errors() []error {
 	switch c.What {
 	case "Unlock", "UnlockAfter", "Extend":
 		return []error{lost, redlatch.ErrReleased, redlatch.ErrUnavailable}
-	case "Inspect":
+	case "Inspect", "Forget":
 		return []error{redlatch.ErrUnavailable}
 	case "Adopt":
 		return []error{redlatch.ErrUnavailable, lost, redlatch.ErrNotReplicated}
@@ -66,21 +69,26 @@ func (c *Call) errors() []error {
 // heldBeside reports whether somebody else may have had one of the keys while c lasted.
 func (h *History) heldBeside(c *Call) bool {
 	for _, o := range h.calls {
-		if o == c || o.Hold > 0 || o.What == "Inspect" || o.Begun > c.Returned || !shares(o.Places, c.Places) {
-			continue
-		}
-		until := min(o.Returned, h.over) + o.ttl() + drift(o.ttl()) // an attempt of unknown outcome
-		if !h.Faulty {
-			until = min(o.Returned, h.over) + 4*o.Timeout
-		}
-		for _, k := range o.Holds {
-			until = max(until, h.kept(k))
-		}
-		if until >= c.Begun {
+		if o != c && o.acquires() && o.Begun <= c.Returned && shares(o.Places, c.Places) && h.reach(o) >= c.Begun {
 			return true
 		}
 	}
 	return false
+}
+
+// acquires reports whether a call asks for a lock.
+func (c *Call) acquires() bool { return c.Hold == 0 && c.What != "Inspect" && c.What != "Forget" }
+
+// reach returns until when what a call has asked for may keep others out.
+func (h *History) reach(c *Call) time.Duration {
+	until := min(c.Returned, h.over) + c.ttl() + drift(c.ttl()) // an attempt of unknown outcome
+	if !h.Faulty {
+		until = min(c.Returned, h.over) + 4*c.Timeout
+	}
+	for _, k := range c.Holds {
+		until = max(until, h.kept(k))
+	}
+	return until
 }
 
 func shares(a, b []string) bool {

@@ -52,7 +52,7 @@ func ended(h *History, k *Hold, broken func(time.Duration, string, ...any)) {
 		broken(k.Ended, "%v: it was lost after Unlock: %v", k, k.Why)
 	case k.Ended > k.Until:
 		broken(k.Ended, "%v: it ended after %v", k, k.Until)
-	case k.Ended < k.Until && !h.Loses && !k.Adopted && k.Of == nil:
+	case k.Ended < k.Until && !h.loses() && !k.Adopted && k.Of == nil:
 		broken(k.Ended, "%v: it ended before %v: %v", k, k.Until, k.Why)
 	}
 }

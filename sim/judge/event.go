@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/redlatch/redlatch"
 )
 
 // Never is later than all instants.
@@ -36,9 +38,12 @@ type Ask struct {
 	Limit  int  // of a permit
 	Lock   bool // a permit that counts as a lock: neither it nor its Locker has a limit above 1
 
+	Strategy redlatch.Strategy // empty: that of one of two sides
+
 	TTL, Timeout, MaxHold, MinHold time.Duration
 	Grace, MaxWait                 time.Duration
 	Trip                           time.Duration // to a server and back
+	Closed                         time.Duration // when its client is; 0: never
 	Poll                           time.Duration // the longest pause of a caller that polls
 	Fixed                          bool          // the lock is not renewed
 	Queues                         bool          // the callers of a key queue in Redis
@@ -65,7 +70,11 @@ const (
 	Exited    Kind = "exited"    // Call, Text: the call has not returned, since its function panicked or exited
 	Calm      Kind = "calm"      // the last fault has ended
 	Seen      Kind = "seen"      // Places, Text, Owner: a token in Redis
-	Hooked    Kind = "hooked"    // Owner, Text: the hook of a Locker that was called
+	Hooked    Kind = "hooked"    // Owner, Text, Places, Report: the hook of a Locker that was called, with what
+	Answered  Kind = "answered"  // Call, Status: what Inspect has answered
+	Queued    Kind = "queued"    // Places, For: how many entries the queue has
+	Used      Kind = "used"      // Places, Owner, Sent, For, Text: see server.Use
+	Idle      Kind = "idle"      // For: how many commands were sent in a day in which nobody asked for anything
 	Left      Kind = "left"      // Text: what is in Redis at the end
 )
 
@@ -86,6 +95,9 @@ type Event struct {
 	Gone   bool // Redis has no such token
 	Err    error
 	Text   string
+	Report *redlatch.Event
+	Status *redlatch.Status
+	Sent   map[string]int // commands, by the first words of their scripts
 }
 
 func (e Event) String() string {
@@ -112,5 +124,10 @@ func (e Event) String() string {
 	add(e.Err != nil, "%v", e.Err)
 	add(e.Owner != "", "%s", e.Owner)
 	add(e.Text != "", "%s", e.Text)
+	if r := e.Report; r != nil {
+		add(true, "fence %d, %d attempts, %v, %v: %v", r.Fence, r.Attempts, r.Elapsed, r.Took, r.Err)
+	}
+	add(e.Status != nil, "%+v", e.Status)
+	add(e.Sent != nil, "%v", e.Sent)
 	return text
 }

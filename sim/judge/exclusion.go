@@ -9,15 +9,14 @@ import (
 // holders do. A reader and a writer never do."
 //
 // Each caller of a semaphore brings its limit. Of those who hold a key at one instant, one was granted
-// it last, while all others had it.
+// it last, while all others had it. Those of whom a server has lost the key do not count.
 func exclusion(h *History, broken func(time.Duration, string, ...any)) {
-	if h.Loses {
-		return
-	}
 	holding := make(map[string][]*Hold)
 	for _, k := range h.holds {
 		for _, place := range k.Places {
-			held := slices.DeleteFunc(holding[place], func(o *Hold) bool { return o.trusted() <= k.Granted })
+			held := slices.DeleteFunc(holding[place], func(o *Hold) bool {
+				return o.trusted() <= k.Granted || h.lost(o, k.Granted) || h.lost(k, k.Granted)
+			})
 			for _, o := range held {
 				if !mayShare(k, o) && k.trusted() > k.Granted {
 					broken(k.Granted, "%q: %v, beside %v", place, k, o)

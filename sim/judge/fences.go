@@ -21,7 +21,7 @@ func fences(h *History, broken func(time.Duration, string, ...any)) {
 			}
 			continue
 		}
-		if h.Loses && k.Quorum { // such a node would have to stay away
+		if h.loses() && k.Quorum { // such a node would have to stay away
 			continue
 		}
 		place := k.Places[len(k.Places)-1] // of a migration, that of to
@@ -33,7 +33,7 @@ func fences(h *History, broken func(time.Duration, string, ...any)) {
 			if k.Lock && o.Limit != k.Limit && k.Fence%passes > 0 {
 				continue // its turn may have begun before the call of o
 			}
-			ordered := !mayShare(o, k) && !o.Adopted && !k.Adopted && o.Of == nil && k.Of == nil && !h.Loses
+			ordered := !mayShare(o, k) && !o.Adopted && !k.Adopted && o.Of == nil && k.Of == nil && !h.loses()
 			if (known || ordered) && o.Fence >= k.Fence && (k.Mode != Reader || o.Mode != Reader) {
 				broken(k.Granted, "%q: %v, after %v", place, k, o)
 			}

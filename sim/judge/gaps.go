@@ -62,7 +62,7 @@ func (h *History) taken() (all map[string][]span, expires map[string][]time.Dura
 			if least[place] == 0 || c.Limit < least[place] {
 				least[place] = c.Limit
 			}
-			if len(c.Places) > 1 || c.Migrates || !c.waits() && c.Hold == 0 && c.What != "Inspect" {
+			if len(c.Places) > 1 || c.Migrates || !c.waits() && c.acquires() {
 				all[place] = append(all[place], span{c.Begun, c.Returned}) // it has, or may have, the key meanwhile
 				expires[place] = append(expires[place], c.Returned)        // or may have had
 			}

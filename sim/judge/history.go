@@ -55,14 +55,40 @@ type Hold struct {
 // A History is what happened in a world.
 type History struct {
 	Events []Event
-	Loses  bool          // a server loses data, or its clock jumps forward
+	Losses []Loss
 	Faulty bool          // there are faults
 	Back   time.Duration // by how much clocks of servers were set back, in sum
+	Start  time.Time     // when the world began
 
-	calls []*Call
-	holds []*Hold
-	calm  time.Duration // when the last fault has ended
-	over  time.Duration
+	calls  []*Call
+	number map[int]*Call
+	holds  []*Hold
+	calm   time.Duration // when the last fault has ended
+	over   time.Duration
+}
+
+// A Loss is when servers lose keys, or their clock jumps forward.
+type Loss struct {
+	At     time.Duration
+	Places []string // that may be lost
+	Clock  bool     // so claims that were learned of by then may end later than they seem to
+}
+
+// loses reports whether anything is lost.
+func (h *History) loses() bool { return len(h.Losses) > 0 }
+
+// lost reports whether one of the keys of a lock may have been lost between its grant and an instant. The
+// grant may have been known late, and what its line knows of the clock may be a few seconds old.
+func (h *History) lost(k *Hold, until time.Duration) bool {
+	const known, looks = 4 * time.Second, 5 * time.Second
+	from := max(k.Begun, k.Granted-known) - 10*time.Millisecond // a turn, or readers who join
+	return slices.ContainsFunc(h.Losses, func(l Loss) bool {
+		since := from
+		if l.Clock {
+			since -= looks
+		}
+		return since <= l.At && l.At <= until && shares(l.Places, k.Places)
+	})
 }
 
 // A Broken is a rule that was broken.
@@ -93,6 +119,10 @@ var rules = []rule{
 	{"left", left},
 	{"ghosts", ghosts},
 	{"hooks", hooks},
+	{"answers", answers},
+	{"reports", reports},
+	{"late", late},
+	{"costs", costs},
 	{"functions", functions},
 }
 
@@ -158,9 +188,10 @@ func (h *History) digest() {
 			hold.Until = max(hold.Until, e.Until)
 		case Calm:
 			h.calm = e.At
-		case Seen, Hooked, Left:
+		case Seen, Hooked, Answered, Queued, Used, Idle, Left:
 		}
 	}
+	h.number = calls
 	for _, k := range h.holds {
 		k.back = k.released(h.Faulty)
 	}

@@ -6,16 +6,15 @@ import "time"
 func hooks(h *History, broken func(time.Duration, string, ...any)) {
 	open := make(map[string]int) // locks that have not ended, by the Locker
 	for _, e := range h.Events {
-		if e.Kind != Hooked {
-			continue
-		}
-		if e.Text == "Acquired" {
+		switch {
+		case e.Kind != Hooked:
+		case e.Text == "Acquired":
 			open[e.Owner]++
-			continue
-		}
-		if open[e.Owner]--; open[e.Owner] < 0 {
-			broken(e.At, "%s of %s, which has no lock any more", e.Text, e.Owner)
-			open[e.Owner] = 0
+		case e.Text == "Lost" || e.Text == "Released":
+			if open[e.Owner]--; open[e.Owner] < 0 {
+				broken(e.At, "%s of %s, which has no lock any more", e.Text, e.Owner)
+				open[e.Owner] = 0
+			}
 		}
 	}
 	for owner, n := range open {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -26,12 +27,29 @@ var (
 	errDeadline = fmt.Errorf("%w: %w", errAway, context.DeadlineExceeded)
 )
 
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// elsewhere has a loss of k before, and one of another key.
+var elsewhere = History{
+	Losses: []Loss{{At: 0, Places: []string{"k"}}, {At: s / 4, Places: []string{"l"}}}, Faulty: true,
+}
+
 // good tales break no rule.
 var good = map[string]struct {
 	History
 	tell func(t *tale)
 }{
 	"a clock was set back, so a token ends late": {History{Faulty: true, Back: 12 * s}, func(t *tale) { t.calm(0); ghost(t, 0) }},
+	"a command that comes in time": {History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", For: 90 * ms})
+	}},
+	"commands that are needed": {History{}, func(t *tale) {
+		waitsFor10s(t)
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 12, "Extends": 4}})
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+		t.add(Event{Kind: Idle})
+	}},
 	"one after the other": {History{}, func(t *tale) {
 		t.held(0, s/2, 64, ask())
 		t.held(s/2, s, 128, ask(by("B")))
@@ -45,7 +63,7 @@ var good = map[string]struct {
 		t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.granted(0, 0, 900*ms, 128, ask(mode(Reader), by("B")))
 	}},
-	"two holders of a key that was lost": {History{Loses: true, Faulty: true}, func(t *tale) {
+	"two holders of a key that was lost": {History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.granted(0, 0, 900*ms, 64, ask())
 		t.granted(0, s/2, 1300*ms, 128, ask(by("B")))
 	}},
@@ -113,6 +131,32 @@ var good = map[string]struct {
 		h := t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.unlocks(0, 0, h, s, ask(), nil)
 		t.held(s/2, s, 128, ask(mode(Reader), by("B")))
+	}},
+	"an answer, and an error, about the holder": {History{Start: began}, func(t *tale) {
+		h := t.granted(0, 10*ms, 976*ms, 64, ask(fixed))
+		t.inspects(20*ms, 30*ms, redlatch.Status{
+			Held: true, Token: "A/1", Owner: "A", Since: began, TTL: 960 * ms, Holders: 1,
+		})
+		t.fails(20*ms, 30*ms, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 960 * ms})
+		t.unlocks(40*ms, 50*ms, h, 0, ask(fixed), nil)
+		t.inspects(60*ms, 70*ms, redlatch.Status{})
+	}},
+	"what hooks say of a lock": {History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(10*ms, "Acquired", redlatch.Event{Fence: 64, Elapsed: 10 * ms, Attempts: 1})
+		h := t.grants(call, 10*ms, 976*ms, 64, ask())
+		t.reports(410*ms, "Renewed", redlatch.Event{Fence: 64, Elapsed: 410 * ms, Took: 10 * ms, Renewal: true})
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"a client that is closed": {History{Faulty: true}, func(t *tale) {
+		t.fails(0, s, Never, ask(func(a *Ask) { a.Closed = s }), redis.ErrClosed)
+	}},
+	"a keep that Forget has ended": {History{}, func(t *tale) {
+		h := t.granted(0, 0, 900*ms, 64, ask())
+		t.unlocks(0, 0, h, s, ask(), nil)
+		t.returned(s/2, t.called(s/2, Never, ask(what("Forget"), by("B"))), nil)
+		t.held(s/2, s, 128, ask(by("B")))
 	}},
 	"a function that fails": {History{}, func(t *tale) {
 		call, h := t.runs(0, ask(what("Do")))
@@ -223,7 +267,7 @@ var bad = map[string]struct {
 		t.held(0, s/2, 128, ask())
 		t.held(s/2, s, 128, ask(by("B")))
 	}},
-	"a reader below an earlier writer, after a loss": {"fences", History{Loses: true, Faulty: true}, func(t *tale) {
+	"a reader below an earlier writer, after a loss": {"fences", History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.held(0, s/2, 128, ask(mode(Writer)))
 		t.held(s/2, s, 64, ask(mode(Reader)))
 	}},
@@ -320,6 +364,14 @@ var bad = map[string]struct {
 		t.unlocks(100*ms, 100*ms, h, 0, ask(), nil)
 		t.grants(next, 100*ms, s, 65, ask())
 	}},
+	"out of order in a line, after faults": {"order", History{Faulty: true}, func(t *tale) {
+		h := t.granted(7*s, 7*s, 7900*ms, 64, ask())
+		t.called(7010*ms, Never, ask())
+		t.reports(7010*ms, "Waiting", redlatch.Event{Err: errHeld})
+		next := t.called(7020*ms, Never, ask())
+		t.unlocks(7100*ms, 7100*ms, h, 0, ask(), nil)
+		t.grants(next, 7100*ms, 8*s, 65, ask())
+	}},
 	"out of order between lines": {"order", History{}, func(t *tale) {
 		h := t.granted(0, 0, 3*s, 64, ask(func(a *Ask) { a.TTL = 4 * s }))
 		t.called(10*ms, 20*s, ask(by("B")))
@@ -342,6 +394,74 @@ var bad = map[string]struct {
 		t.unlocks(0, 0, h, s, ask(), nil)
 		t.held(900*ms, s, 128, ask(mode(Writer), by("B")))
 	}},
+	"a holder that had left": {"answers", History{Start: began}, func(t *tale) {
+		t.held(0, 10*ms, 64, ask())
+		t.inspects(2*s, 2*s, redlatch.Status{Held: true, Token: "A/1", Owner: "A", Since: began, TTL: s, Holders: 1})
+	}},
+	"nobody, while somebody has it": {"answers", History{}, func(t *tale) {
+		t.checked(500*ms, t.granted(0, 0, 976*ms, 64, ask()), 976*ms, nil)
+		t.inspects(10*ms, 20*ms, redlatch.Status{})
+	}},
+	"a time since which nobody asks": {"answers", History{Start: began}, func(t *tale) {
+		t.granted(s, s, 1976*ms, 64, ask())
+		t.fails(s, 1100*ms, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 900 * ms})
+	}},
+	"a lease that is told longer than it is": {"answers", History{Start: began}, func(t *tale) {
+		t.granted(0, 0, 976*ms, 64, ask(fixed))
+		t.fails(s/2, s/2, Never, ask(what("TryLock"), by("B")), &redlatch.HeldError{Owner: "A", Since: began, TTL: 900 * ms})
+	}},
+	"a line that does not wait": {"answers", History{}, func(t *tale) {
+		t.inspects(0, 0, redlatch.Status{Waiters: 1, Queue: []redlatch.Waiter{{Owner: "C"}}})
+	}},
+	"two holders of a key, and another was lost": {"exclusion", elsewhere, func(t *tale) {
+		t.granted(s/8, s/8, 900*ms, 64, ask())
+		t.checked(900*ms, t.granted(s/2, s/2, 1300*ms, 128, ask(by("B"))), 1300*ms, nil)
+		t.checked(899*ms, 1, 900*ms, nil)
+	}},
+	"a wait for a client that is closed": {"returns", History{Faulty: true}, func(t *tale) {
+		t.granted(0, 0, 19*s, 64, ask(by("B"), func(a *Ask) { a.TTL = 20 * s }))
+		t.fails(0, 18*s, 18*s, ask(func(a *Ask) { a.Closed = s }), errDeadline)
+	}},
+	"a client that is closed, and was not": {"errors", History{Faulty: true}, func(t *tale) {
+		t.fails(0, 1, Never, ask(what("TryLock"), func(a *Ask) { a.Closed = s }), redis.ErrClosed)
+	}},
+	"a renewal that is told as an Extend": {"reports", History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(0, "Acquired", redlatch.Event{Fence: 64, Attempts: 1})
+		h := t.grants(call, 0, 976*ms, 64, ask())
+		t.reports(s/3, "Renewed", redlatch.Event{Fence: 64, Elapsed: s / 3})
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"another fence than the lock has": {"reports", History{}, func(t *tale) {
+		call := t.called(0, Never, ask())
+		t.reports(0, "Acquired", redlatch.Event{Fence: 128, Attempts: 1})
+		h := t.grants(call, 0, 976*ms, 64, ask())
+		t.unlocks(s/2, s/2, h, 0, ask(), nil)
+		t.reports(s/2, "Released", redlatch.Event{Fence: 64, Elapsed: s / 2})
+	}},
+	"something is created late": {"late", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Text: "1s"})
+	}},
+	"a command that may come too late": {"late", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", For: 101 * ms})
+	}},
+	"renewals that are sent often": {"costs", History{}, func(t *tale) {
+		t.held(0, s/2, 64, ask())
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Extends": 20}})
+	}},
+	"a line that polls": {"costs", History{}, func(t *tale) {
+		waitsFor10s(t)
+		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 80}})
+	}},
+	"an entry that nobody has": {"costs", History{}, func(t *tale) {
+		t.held(0, 0, 64, ask())
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+	}},
+	"commands for nobody":     {"costs", History{}, func(t *tale) { t.add(Event{Kind: Idle, For: 1}) }},
+	"a line is left":          {"left", History{}, func(t *tale) { t.left(s, "L0 k: waiting", 0) }},
 	"an end that is not told": {"hooks", History{}, func(t *tale) { t.add(Event{Kind: Hooked, Owner: "A", Text: "Acquired"}) }},
 	"an end that is told twice": {"hooks", History{}, func(t *tale) {
 		for _, text := range []string{"Acquired", "Lost", "Released"} {
@@ -354,6 +474,15 @@ var bad = map[string]struct {
 	"a goroutine is left":       {"left", History{}, func(t *tale) { t.left(s, "goroutine 7 [select]", 0) }},
 	"a token that nobody has":   {"ghosts", History{}, func(t *tale) { ghost(t, 0) }},
 	"the same, after the fault": {"ghosts", History{Faulty: true}, func(t *tale) { t.calm(0); ghost(t, 0) }},
+}
+
+// waitsFor10s is a call of A that waits while B holds the key.
+func waitsFor10s(t *tale) {
+	b := ask(by("B"), func(a *Ask) { a.TTL = 20 * s })
+	h := t.granted(0, 0, 19*s, 64, b)
+	call := t.called(0, Never, ask())
+	t.unlocks(10*s, 10*s, h, 0, b, nil)
+	t.grants(call, 10*s, 10900*ms, 128, ask())
 }
 
 func ghost(t *tale, at time.Duration) {

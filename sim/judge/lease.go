@@ -19,7 +19,7 @@ func lease(h *History, broken func(time.Duration, string, ...any)) {
 		if errors.Is(k.Why, lost) && !h.Faulty && !k.Fixed && !tooLong && !k.Adopted && k.Of == nil {
 			broken(k.Ended, "%v: nothing has failed, and it was lost: %v", k, k.Why)
 		}
-		if k.Gone && !h.Loses && !k.Adopted && k.Of == nil && !h.gaveBack(k) {
+		if k.Gone && !h.loses() && !k.Adopted && k.Of == nil && !h.gaveBack(k) {
 			broken(k.Ended, "%v: it ended, and Redis had not the key any more", k)
 		}
 	}

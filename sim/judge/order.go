@@ -8,12 +8,16 @@ import (
 // order: "Redis serves lines in the order in which their first waiters came, give or take the time of
 // a command." and "serves the waiters that were in the line when it began".
 //
-// Within a line the order is exact. Between lines it is judged without faults. "The order also holds
+// Within a line the order is exact, once a caller was told that it waits: before, an error ends its wait.
+// Between lines it is judged without faults. "The order also holds
 // for a key that nobody released: its lease or min hold ended, or somebody deleted it." is judged
 // alike.
 func order(h *History, broken func(time.Duration, string, ...any)) {
-	if h.Faulty {
-		return
+	told := make(map[waits]time.Duration)
+	for _, e := range h.Events {
+		if e.Kind == Hooked && e.Text == "Waiting" && e.Report != nil {
+			told[waits{e.Report.Owner, e.Places[0], e.At - e.Report.Elapsed}] = e.At
+		}
 	}
 	waiting, last := make(map[string][]*Call), make(map[string]*Hold)
 	for _, c := range h.calls {
@@ -33,9 +37,10 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 			if a.waited() <= k.Granted || a.Waits <= k.Granted || a.Begun >= k.Begun {
 				continue
 			}
-			inLine := a.Line != "" && a.Line == k.Line
+			at, known := told[waits{a.Owner, place, a.Begun}]
+			inLine := a.Line != "" && a.Line == k.Line && (!h.Faulty || known && at < k.Begun && k.Begun > opens)
 			turn := before != nil && before.Fence/passes == k.Fence/passes
-			between := !adopted && !turn && a.Queues && k.Queues && !a.Confirms && !h.asking(a, k) &&
+			between := !h.Faulty && !adopted && !turn && a.Queues && k.Queues && !a.Confirms && !h.asking(a, k) &&
 				a.Begun+patience < h.filled(k)
 			if inLine || between {
 				broken(k.Granted, "%q: %v came at %v, and %v, which came at %v, still waits", place, k, k.Begun, a, a.Begun)
@@ -43,6 +48,9 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 		}
 	}
 }
+
+// opens is until when a first connection may take longer than an attempt: callers of such a line come anew.
+const opens = 6 * time.Second
 
 // patience is how much later somebody must have come to be out of order. A line that polls at first
 // queues after a second.

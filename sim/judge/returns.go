@@ -8,7 +8,7 @@ import (
 
 // returns: "`Lock` and `TryLock` return when ctx ends, even in the middle of a command", and "If
 // Redis hangs, it takes little longer than the op timeout. Exception: just after a hand-over it takes
-// up to 2 s.", of Unlock.
+// up to 2 s.", of Unlock. A call does not wait for a client that was closed.
 func returns(h *History, broken func(time.Duration, string, ...any)) {
 	for _, c := range h.calls {
 		if by := c.latest(); min(c.Returned, h.over) > by {
@@ -17,8 +17,11 @@ func returns(h *History, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// late is how much longer than their timeout some commands of a call take.
-const late = 4 * time.Millisecond
+// lateBy is how much longer than their timeout some commands of a call take.
+const lateBy = 4 * time.Millisecond
+
+// closes is how long a line may take to notice that its client is closed, by a look.
+const closes = 5 * time.Second
 
 // latest returns when a call must have returned.
 func (c *Call) latest() time.Duration {
@@ -30,6 +33,8 @@ func (c *Call) latest() time.Duration {
 		bound = time.Duration(len(c.Places)) * c.attempt()
 	case "Extend", "Inspect":
 		bound = c.Timeout
+	case "Forget": // it ends each keep of a permit
+		bound = 20 * c.Timeout
 	case "Adopt":
 		if bound = c.Timeout; c.Mode == Reader { // it acquires a permit
 			bound = c.attempt()
@@ -47,7 +52,10 @@ func (c *Call) latest() time.Duration {
 		if c.Migrates {
 			bound *= 2
 		}
-		by = min(by, c.Begun+bound+late)
+		by = min(by, c.Begun+bound+lateBy)
+	}
+	if c.Closed > 0 && len(c.Holds) == 0 && c.What != "Lead" { // the line may have the key, until it is lost
+		by = min(by, max(c.Begun, c.Closed)+3*c.ttl()+closes)
 	}
 	switch c.What { // they release what they have been granted
 	case "DoAll", "TryDoAll", "Do", "TryDo", "Lead":
@@ -68,11 +76,11 @@ func (c *Call) latest() time.Duration {
 			releases = len(c.Places)
 		}
 		if by < Never/2 {
-			by = max(by, end) + time.Duration(releases)*(c.unlock()+late)
+			by = max(by, end) + time.Duration(releases)*(c.unlock()+lateBy)
 		}
 	case "Lock", "TryLock":
 		if c.Migrates && by < Never/2 { // the other side
-			by += c.unlock() + late
+			by += c.unlock() + lateBy
 		}
 	}
 	return by

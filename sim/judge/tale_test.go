@@ -2,6 +2,8 @@ package judge
 
 import (
 	"time"
+
+	"github.com/redlatch/redlatch"
 )
 
 const s, ms = time.Second, time.Millisecond
@@ -100,6 +102,19 @@ func (t *tale) runEnds(at time.Duration, call, hold int, how string, err error) 
 
 func (t *tale) ctxEnded(at time.Duration, hold int, cause error) {
 	t.add(Event{At: at, Kind: CtxEnded, Hold: hold, Err: cause})
+}
+
+// reports is a hook of A that is called.
+func (t *tale) reports(at time.Duration, hook string, r redlatch.Event) {
+	r.Key, r.Owner = "k", "A"
+	t.add(Event{At: at, Kind: Hooked, Owner: "A", Text: hook, Places: []string{"k"}, Report: &r})
+}
+
+// inspects is a call of Inspect by B, with its answer.
+func (t *tale) inspects(from, to time.Duration, s redlatch.Status) {
+	call := t.called(from, Never, ask(what("Inspect"), by("B")))
+	t.add(Event{At: to, Kind: Answered, Call: call, Status: &s})
+	t.returned(to, call, nil)
 }
 
 func (t *tale) calm(at time.Duration) { t.add(Event{At: at, Kind: Calm}) }

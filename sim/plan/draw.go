@@ -54,6 +54,9 @@ func pick[T any](r random, from ...T) T { return from[r.IntN(len(from))] }
 // world draws who is there.
 func (d *draw) world(r random) {
 	d.Length = r.between(3*s, 8*s, s)
+	if len(d.pauses) > 0 {
+		d.Length = 2 * time.Hour
+	}
 	d.Servers = 1
 	for range d.processes[0] + r.IntN(d.processes[1]-d.processes[0]+1) {
 		p := Process{Delay: pick(r, d.delays...), Retries: pick(r, 0, -1), Cluster: d.cluster}
@@ -162,6 +165,9 @@ func (d *draw) operations() {
 			n++
 		}
 		at += r.between(0, time.Duration(2*size)*s/time.Duration(d.rate), d.grid)
+		if len(d.pauses) > 0 {
+			at += pick(r, d.pauses...)
+		}
 	}
 }
 
@@ -186,7 +192,7 @@ func (d *draw) operation(r random, n int, first Op) Op {
 		r.Shuffle(len(keys), func(i, j int) { o.Keys[i], o.Keys[j] = o.Keys[j], o.Keys[i] })
 		o.Keys = o.Keys[:1+r.IntN(len(keys))]
 	}
-	if o.Call != Inspect && r.chance(d.own) {
+	if o.Call.asks() && r.chance(d.own) {
 		own := d.options(r, d, d.Groups[group].Kind).over(l.Options)
 		if o.Call == Lead {
 			own.MaxWait = 0 // it is refused
@@ -195,10 +201,10 @@ func (d *draw) operation(r random, n int, first Op) Op {
 	}
 	o.Patience, o.Cancels = d.patience(r, d), r.chance(30)
 	o.Watches, o.Heeds = r.chance(85), r.chance(60)
-	if o.Call != Inspect {
+	if o.Call.asks() {
 		o.Steps = d.steps(r, d, l)
 	}
-	if l.Limit > 0 && o.Call != Inspect && r.chance(25) {
+	if l.Limit > 0 && o.Call.asks() && r.chance(25) {
 		o.Limit = 1 + r.IntN(5)
 	}
 	if o.Call.Runs() && r.chance(40) {
@@ -243,7 +249,7 @@ func (d *draw) detail(r random, f *Fault) {
 	switch f.What {
 	case SlowDials:
 		f.D = r.between(10*ms, 1500*ms, 10*ms)
-	case Reset, Flush, Delete:
+	case Reset, Flush, Delete, Close:
 		f.For = 0
 	case Freeze:
 		f.For = min(r.between(500*ms, 4*s, 10*ms), d.Length-f.At)

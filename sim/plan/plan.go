@@ -6,6 +6,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -104,7 +105,11 @@ const (
 	TryDoAll Call = "TryDoAll"
 	Lead     Call = "Lead"
 	Inspect  Call = "Inspect"
+	Forget   Call = "Forget"
 )
+
+// asks reports whether a call asks for a lock.
+func (c Call) asks() bool { return c != Inspect && c != Forget }
 
 // An Op is a call, with what its caller does under the lock.
 type Op struct {
@@ -128,7 +133,7 @@ func (c Call) Runs() bool {
 	switch c {
 	case Do, TryDo, DoAll, TryDoAll, Lead:
 		return true
-	case Lock, TryLock, Inspect:
+	case Lock, TryLock, Inspect, Forget:
 	}
 	return false
 }
@@ -198,6 +203,7 @@ const (
 	Hole      Trouble = "hole"               // its connections are closed then if A
 	HalfOpen  Trouble = "half-open"          // as a hole of connections that are open; replies only if B, else requests
 	Deaf      Trouble = "deaf subscriptions" //
+	Close     Trouble = "closed"             // the clients of the process, for ever
 	Freeze    Trouble = "frozen"             // a hole on all roads of the process
 
 	Stop      Trouble = "stopped"    // what was sent meanwhile is carried out then
@@ -213,13 +219,28 @@ const (
 )
 
 // Loses reports whether a server loses a lock, or its clock jumps forward.
-func (p *Plan) Loses() bool {
-	for _, f := range p.Faults {
-		if f.What == Flush || f.What == Delete || f.What == Return || f.What == Restart && f.A || f.What == ClockStep && f.D > 0 {
-			return true
-		}
+func (p *Plan) Loses() bool { return slices.ContainsFunc(p.Faults, Fault.Loses) }
+
+// Loses reports whether a server loses a lock by the fault, or its clock jumps forward.
+func (f Fault) Loses() bool {
+	switch f.What {
+	case Flush, Delete, Return:
+		return true
+	case Restart:
+		return f.A
+	case ClockStep:
+		return f.D > 0
 	}
 	return false
+}
+
+// Closed returns when the clients of a process are closed; 0: never.
+func (p *Plan) Closed(process int) time.Duration {
+	i := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.What == Close && f.Process == process })
+	if i < 0 {
+		return 0
+	}
+	return p.Faults[i].At // they are in this order
 }
 
 // Back returns by how much the clocks of servers are set back, in sum.

@@ -55,9 +55,9 @@ func TestPlansCanBePlayed(t *testing.T) {
 			require.Equal(t, theme == "loss" && p.Loses(), p.Loses() && theme != "cohort" && theme != "return", theme)
 		}
 	}
-	require.Len(t, calls, 8)
+	require.Len(t, calls, 9)
 	require.Len(t, acts, 8)
-	require.Len(t, troubles, 20)
+	require.Len(t, troubles, 21)
 	require.Len(t, kinds, 6)
 }
 

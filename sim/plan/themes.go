@@ -11,12 +11,13 @@ type theme struct {
 	keys      int    // of a group, at most
 	delays    []time.Duration
 	jitters   bool
-	grid      time.Duration // instants are multiples of it
-	rate      int           // operations a second
-	bursts    int           // percent of the calls begin together with others
-	burst     int           // so many at most
-	own       int           // percent of the calls have options of their own
-	calls     []Call        // nil: any
+	grid      time.Duration   // instants are multiples of it
+	rate      int             // operations a second
+	pauses    []time.Duration // between calls; nil: none
+	bursts    int             // percent of the calls begin together with others
+	burst     int             // so many at most
+	own       int             // percent of the calls have options of their own
+	calls     []Call          // nil: any
 	options   func(random, *draw, Kind) Options
 	patience  func(random, *draw) time.Duration
 	steps     func(random, *draw, Locker) []Step
@@ -98,6 +99,11 @@ var themes = []theme{
 		faults: []Trouble{Freeze}, every: 500 * ms,
 	},
 	{
+		name: "close", kinds: anyKind, processes: [2]int{3, 5}, lockers: 1, keys: 2, delays: near, grid: ms,
+		rate: 60, bursts: 20, burst: 6, own: 5, options: fleeting, patience: patient, steps: work,
+		faults: []Trouble{Close}, every: 2 * time.Second,
+	},
+	{
 		name: "overstay", kinds: anyKind, processes: [2]int{2, 3}, lockers: 1, keys: 3, delays: append(far, 8*ms), grid: ms,
 		rate: 15, bursts: 20, burst: 4, own: 20, options: brief, patience: patient, steps: long,
 	},
@@ -113,6 +119,12 @@ var themes = []theme{
 	{
 		name: "keep", kinds: []Kind{SetNXPX, Semaphore, ReadWrite, Redlock}, processes: [2]int{2, 3}, lockers: 1, keys: 3,
 		delays: near, grid: ms, rate: 20, bursts: 20, burst: 4, own: 20, options: keeping, patience: patient, steps: keeps,
+	},
+	{
+		name: "hours", kinds: []Kind{SetNXPX, Semaphore, ReadWrite, Redlock}, processes: [2]int{6, 8}, lockers: 1, keys: 10,
+		delays: near, grid: ms, rate: 10, pauses: []time.Duration{0, 0, 0, s, 20 * s, 10 * time.Minute, time.Hour},
+		bursts: 60, burst: 8, own: 10, options: keeping, patience: patient, steps: keepsLong,
+		calls: []Call{Lock, Lock, Lock, Lock, TryLock, Do, DoAll, Inspect, Forget},
 	},
 	{
 		name: "crowd", kinds: queued, processes: [2]int{2, 3}, lockers: 1, keys: 1, delays: near, grid: 10 * ms,
@@ -351,6 +363,18 @@ func keeps(r random, d *draw, l Locker) (steps []Step) {
 	steps = work(r, d, l)
 	if end := &steps[len(steps)-1]; r.chance(50) && end.Act == Unlock {
 		end.Act, end.For = UnlockAfter, r.between(ms, 2*s, ms)
+	}
+	return steps
+}
+
+// keepsLong ends with a keep of up to a minute, often, or holds the lock for as long.
+func keepsLong(r random, d *draw, l Locker) (steps []Step) {
+	steps = keeps(r, d, l)
+	switch end := &steps[len(steps)-1]; {
+	case end.Act == UnlockAfter:
+		end.For = r.between(ms, time.Minute, ms)
+	case r.chance(20):
+		end.After += r.between(0, time.Minute, s)
 	}
 	return steps
 }

@@ -23,6 +23,8 @@ import (
 type interpreter struct {
 	state    *lua.LState
 	scripts  map[string]*lua.LFunction // by SHA-1
+	words    map[string]string         // the first one of each script
+	used     func(word string, args []string) (done func())
 	dispatch func(c *server.Peer, words []string)
 
 	// The reply to the newest command of the script.
@@ -34,7 +36,9 @@ type interpreter struct {
 // programs has the compiled scripts of all servers, by SHA-1.
 var programs sync.Map
 
-func newInterpreter(dispatch func(c *server.Peer, words []string)) *interpreter {
+func newInterpreter(
+	dispatch func(c *server.Peer, words []string), used func(word string, args []string) (done func()),
+) *interpreter {
 	// The scripts need a small part of the default stacks.
 	l := lua.NewState(lua.Options{SkipOpenLibs: true, RegistrySize: 1024, CallStackSize: 64})
 	for name, open := range map[string]lua.LGFunction{
@@ -45,6 +49,7 @@ func newInterpreter(dispatch func(c *server.Peer, words []string)) *interpreter 
 		l.Call(1, 0)
 	}
 	i := &interpreter{state: l, scripts: make(map[string]*lua.LFunction), dispatch: dispatch}
+	i.words, i.used = make(map[string]string), used
 	i.to, i.from = bufio.NewWriter(&i.reply), bufio.NewReader(&i.reply)
 	l.SetGlobal("redis", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
 		"call":        func(l *lua.LState) int { return i.call(func(failed *lua.LTable) { l.Error(failed, 0) }) },
@@ -72,6 +77,7 @@ func (i *interpreter) eval(c *server.Peer, name string, args []string) {
 	}
 	l := i.state
 	defer l.SetTop(0)
+	defer i.used(i.words[sha], args)()
 	count, _ := strconv.Atoi(args[1]) // clients count them
 	l.G.Global.RawSetString("KEYS", table(args[2:2+count]))
 	l.G.Global.RawSetString("ARGV", table(args[2+count:]))
@@ -102,8 +108,15 @@ func (i *interpreter) script(name string, args []string) (*lua.LFunction, string
 		}
 		f = i.state.NewFunctionFromProto(program)
 		i.scripts[sha] = f
+		i.words[sha] = firstWord(args[0])
 	}
 	return f, sha, nil
+}
+
+// firstWord returns the first word of the comment at the top of a script.
+func firstWord(script string) string {
+	words := strings.Fields(strings.TrimPrefix(script, "-- "))
+	return words[0]
 }
 
 func compiled(sha, text string) (*lua.FunctionProto, error) {

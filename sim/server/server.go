@@ -29,12 +29,13 @@ type Server struct {
 	alone   int // faults without a replica
 	scripts int
 	asking  *redis.Peer // who has sent ASKING last, and no script since
+	uses    map[of]*Use
 	lua     *interpreter
 }
 
 // New returns a server without data. The caller must Close it.
 func New() *Server {
-	s := &Server{redis: miniredis.NewMiniRedis()}
+	s := &Server{redis: miniredis.NewMiniRedis(), uses: make(map[of]*Use)}
 	s.clock = clock{bubble: time.Now(), server: time.Now().Add(ahead), rate: 1}
 	conn, err := s.redis.Dial() // which starts it
 	if err != nil {
@@ -44,7 +45,7 @@ func New() *Server {
 	s.redis.SetTime(s.clock.now())
 	s.redis.ClockTTL(true)
 	s.redis.Server().SetPreHook(s.before)
-	s.lua = newInterpreter(s.redis.Server().Dispatch)
+	s.lua = newInterpreter(s.redis.Server().Dispatch, s.usedLocked)
 	return s
 }
 
@@ -224,6 +225,20 @@ func (s *Server) Holders(key string) (tokens []string) {
 		}
 	}
 	return tokens
+}
+
+// Entries returns how many lines queue in a sorted set. A member that begins with an exclamation mark is none.
+func (s *Server) Entries(queue string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tickLocked()
+	members, _ := s.redis.SortedSet(queue) // without a queue there are none
+	for member := range members {
+		if !strings.HasPrefix(member, "!") {
+			n++
+		}
+	}
+	return n
 }
 
 // Owner returns the token that holds a key of LegacySetNX, whose value is the time of its end.

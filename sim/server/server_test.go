@@ -1,13 +1,18 @@
 package server
 
 import (
+	"bufio"
 	"context"
+	"io"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	miniredis "github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 )
@@ -130,6 +135,7 @@ func TestHoldersAreThoseWhoseTimeHasNotPassed(t *testing.T) {
 			redis.call('SET', 'k', 'a')
 			local t = redis.call('TIME')
 			redis.call('ZADD', 'z', t[1] * 1000000 + t[2] + 1, 'b', t[1] * 1000000 + t[2] - 1, 'c')
+			redis.call('ZADD', 'q', 1, '2000 c d', 2, '!', 3, '!2000 c d')
 			redis.call('SET', 'l', t[1])
 			redis.call('SET', '{l}:owner:l', 'd')
 			redis.call('SET', '{m}l', t[1] - 1)
@@ -140,9 +146,34 @@ func TestHoldersAreThoseWhoseTimeHasNotPassed(t *testing.T) {
 		require.Equal(t, []string{"b"}, s.Holders("z"))
 		require.Equal(t, []string{"d"}, s.Owner("l"))
 		require.Empty(t, s.Owner("{m}l"))
+		require.Equal(t, 1, s.Entries("q"))
 		s.Delete("k")
 		require.Empty(t, s.Holders("k"))
 		s.Flush()
 		require.Empty(t, s.Keys())
+	})
+}
+
+func TestCommandsAreCountedAndTheirLimitsNoted(t *testing.T) {
+	serve(t, func(t *testing.T, s *Server, _ func(string) (any, error)) {
+		at := func(d time.Duration) string { return strconv.FormatInt(s.clock.now().Add(d).UnixMicro(), 10) }
+		run := func(script string, argv ...string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.tickLocked()
+			args := slices.Concat([]string{"-- " + script, "3", "k", "f", "q"}, argv)
+			s.lua.eval(miniredis.NewPeer(bufio.NewWriter(io.Discard)), "EVAL", args)
+		}
+		set, queue := "Sets it\nredis.call('SET', KEYS[1], ARGV[1])", "Queues it\nredis.call('ZADD', KEYS[3], 1, ARGV[3])"
+		run(set, "A/1", at(time.Second))
+		run(set, "A/2", at(-time.Second))
+		run(set, "A/2", at(-2*time.Second)) // it was there
+		run(set, "!B/3", at(-3*time.Second))
+		run(queue, "!B/4", "-"+at(-4*time.Second), "2000 c !B/4")
+		run("Looks at it\nreturn 1", "B/5", at(-time.Second))
+		require.ElementsMatch(t, []Use{
+			{Key: "k", Owner: "A", Ahead: time.Second, Late: []string{"1s"}, Sent: map[string]int{"Sets": 3}},
+			{Key: "k", Owner: "B", Late: []string{"3s", "4s"}, Sent: map[string]int{"Sets": 1, "Queues": 1, "Looks": 1}},
+		}, s.Uses())
 	})
 }

@@ -102,7 +102,7 @@ func (w *world) ask(o plan.Op) judge.Ask {
 		Limit: max(cmp.Or(o.Limit, l.Limit), 1), TTL: opts.TTL,
 		Trip:    2 * (w.Processes[l.Process].Delay + w.Processes[l.Process].Jitter),
 		Timeout: opts.Timeout(), MaxHold: opts.MaxHold, MinHold: opts.MinHold, Fixed: opts.Fixed, Poll: opts.Longest,
-		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait,
+		Fenced: true, Grace: opts.Grace, MaxWait: opts.MaxWait, Closed: w.Closed(l.Process),
 	}
 	if a.Poll == 0 {
 		a.Poll = 128 * time.Millisecond
@@ -123,6 +123,14 @@ func (w *world) ask(o plan.Op) judge.Ask {
 	a.Whole = kind == plan.LegacySetNX || kind == plan.Migration && g.From == plan.LegacySetNX
 	a.Quorum = kind == plan.Redlock || kind == plan.Migration && g.To == plan.Redlock
 	a.Fenced = kind != plan.LegacySetNX
+	switch {
+	case a.Mode == judge.Writer:
+		a.Strategy = redlatch.StrategyWrite
+	case a.Mode == judge.Reader:
+		a.Strategy = redlatch.StrategyRead
+	case kind != plan.Migration:
+		a.Strategy = redlatch.Strategy(kind)
+	}
 	a.Migrates, a.Confirms = kind == plan.Migration, opts.Replicas > 0
 	a.Queues = !a.Quorum && !a.Whole && !a.Migrates && !opts.Polls
 	alike := opts
@@ -170,8 +178,13 @@ func (a *actor) calls(ctx context.Context) error {
 	case plan.Lead:
 		return redlatch.Lead(ctx, a.locker, key, one, opts...)
 	case plan.Inspect:
-		_, err := a.locker.Inspect(ctx, key)
+		status, err := a.locker.Inspect(ctx, key)
+		if err == nil {
+			a.record.add(judge.Event{Kind: judge.Answered, Call: a.call, Status: &status})
+		}
 		return err
+	case plan.Forget:
+		return redlatch.Forget(ctx, a.locker, key)
 	}
 	acquire := a.locker.Lock
 	if a.op.Call == plan.TryLock {

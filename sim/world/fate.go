@@ -53,6 +53,10 @@ func (w *world) begin(f plan.Fault) (heal []func()) {
 		for _, r := range w.roads[f.Process] {
 			heal = append(heal, r.Hole(road.Both, false, f.A))
 		}
+	case plan.Close:
+		for _, client := range w.clients[f.Process] {
+			_ = client.Close()
+		}
 	case plan.Deaf:
 		return one(r.Deafen())
 	case plan.Stop:

@@ -32,7 +32,7 @@ func (r *record) addLocked(e judge.Event) {
 	e.At = time.Since(r.start)
 	r.pulse.Add(1)
 	r.events = append(r.events, e)
-	if r.log != nil && e.Kind != judge.Seen && e.Kind != judge.Hooked {
+	if r.log != nil && e.Kind != judge.Seen && e.Kind != judge.Queued {
 		fmt.Fprintln(r.log, e)
 	}
 }

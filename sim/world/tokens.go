@@ -5,13 +5,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redlatch/redlatch/internal/wire"
 	"github.com/redlatch/redlatch/sim/judge"
 	"github.com/redlatch/redlatch/sim/plan"
 	"github.com/redlatch/redlatch/sim/server"
 )
 
-// sample notes the tokens in Redis.
+// sample notes the tokens and the entries in Redis.
 func (w *world) sample(over <-chan struct{}) {
+	pause := sampling
+	if w.Length >= time.Hour {
+		pause = seldom
+	}
 	for {
 		for _, place := range w.places() {
 			for _, token := range w.tokens(place) {
@@ -19,9 +24,12 @@ func (w *world) sample(over <-chan struct{}) {
 					w.record.add(judge.Event{Kind: judge.Seen, Places: []string{place}, Owner: owner, Text: id})
 				}
 			}
+			if n := w.entries(place); n > 0 {
+				w.record.add(judge.Event{Kind: judge.Queued, Places: []string{place}, For: time.Duration(n)})
+			}
 		}
 		select {
-		case <-time.After(sampling):
+		case <-time.After(pause):
 		case <-over:
 			return
 		}
@@ -58,6 +66,19 @@ func (w *world) at(place string) (kind plan.Kind, servers []*server.Server) {
 		}
 	}
 	return kind, servers
+}
+
+// entries returns how many lines queue for a key.
+func (w *world) entries(place string) int {
+	kind, servers := w.at(place)
+	switch kind {
+	case plan.SetNXPX:
+		return servers[0].Entries(wire.Companion("queue", place))
+	case plan.Semaphore, plan.ReadWrite:
+		return servers[0].Entries(wire.Companion("permits", place))
+	case plan.LegacySetNX, plan.Redlock, plan.Migration:
+	}
+	return 0
 }
 
 // tokens returns the tokens that hold a key, of a quorum those that a quorum of the nodes has.

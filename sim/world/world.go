@@ -30,6 +30,7 @@ const (
 	patience = 90 * time.Second // of callers whose ctx has no other end, after the faults
 	settling = 12 * time.Second // after which no lock is left that nobody has released
 	sampling = 250 * time.Millisecond
+	seldom   = 2 * time.Second // in a world of hours
 
 	stalled = 90 * time.Second // of real time: nothing happens any more
 )
@@ -128,12 +129,16 @@ func (w *world) play(t *testing.T) Result {
 		w.abort()
 	}
 	time.Sleep(settling)
+	w.hurry = t.Context() // there may be many keys
 	w.probe()
 	close(over)
 	virtual := time.Since(w.start)
 	time.Sleep(2 * time.Minute)
 	w.look()
+	w.used()
+	before := w.scripts()
 	time.Sleep(25 * time.Hour)
+	w.record.add(judge.Event{Kind: judge.Idle, For: time.Duration(w.scripts() - before)})
 	w.look()
 	w.end()
 	return w.result(virtual)
@@ -192,32 +197,40 @@ func owner(locker int) string { return fmt.Sprintf("L%d", locker) }
 func (w *world) locker(i int) (redlatch.Locker, error) {
 	l := w.Lockers[i]
 	g := w.Groups[l.Group]
-	opts := append(options(l.Options),
-		redlatch.WithOwner(owner(i)), redlatch.WithKeyPrefix(plan.Prefix(l.Group)), w.hooks(owner(i)))
-	clients := w.clients[l.Process]
+	opts := append(options(l.Options), redlatch.WithOwner(owner(i)))
+	at := func(prefix string) []redlatch.Option {
+		return append(slices.Clip(opts), redlatch.WithKeyPrefix(prefix), w.hooks(owner(i), prefix))
+	}
+	clients, prefix := w.clients[l.Process], plan.Prefix(l.Group)
 	switch g.Kind {
 	case plan.Semaphore:
-		return redlatch.NewSemaphore(clients[0], l.Limit, opts...)
+		return redlatch.NewSemaphore(clients[0], l.Limit, at(prefix)...)
 	case plan.ReadWrite:
 		if l.Write {
 			return w.lockers[i-1].(pair).write, nil
 		}
-		read, write, err := redlatch.NewReadWrite(clients[0], opts...)
+		read, write, err := redlatch.NewReadWrite(clients[0], at(prefix)...)
 		return pair{read, write}, err
 	case plan.Migration:
-		return w.migration(l, g, clients, opts)
+		return w.migration(l, g, clients, at)
 	}
-	return w.one(g.Kind, g, clients, opts)
+	return w.one(g.Kind, g, clients, at(prefix))
 }
 
-// hooks note what a Locker reports.
-func (w *world) hooks(owner string) redlatch.Option {
+// hooks note what a Locker reports of the keys with a prefix.
+func (w *world) hooks(owner, prefix string) redlatch.Option {
 	note := func(what string) func(context.Context, redlatch.Event) {
-		return func(context.Context, redlatch.Event) {
-			w.record.add(judge.Event{Kind: judge.Hooked, Owner: owner, Text: what})
+		return func(_ context.Context, r redlatch.Event) {
+			w.record.add(judge.Event{
+				Kind: judge.Hooked, Owner: owner, Text: what, Places: []string{prefix + r.Key}, Report: &r,
+			})
 		}
 	}
-	return redlatch.WithHooks(redlatch.Hooks{Acquired: note("Acquired"), Lost: note("Lost"), Released: note("Released")})
+	return redlatch.WithHooks(redlatch.Hooks{
+		Acquired: note("Acquired"), Waiting: note("Waiting"), Moved: note("Moved"), Renewed: note("Renewed"),
+		RenewFailed: note("RenewFailed"), Lost: note("Lost"), Released: note("Released"), Degraded: note("Degraded"),
+		Trouble: note("Trouble"),
+	})
 }
 
 // A pair is the Locker of readers, and has that of writers.
@@ -225,6 +238,8 @@ type pair struct {
 	redlatch.Locker
 	write redlatch.Locker
 }
+
+func (p pair) Unwrap() redlatch.Locker { return p.Locker }
 
 // one makes a Locker of one kind.
 func (*world) one(
@@ -244,13 +259,14 @@ const newer = "new:"
 
 // migration makes the Locker of a stage.
 func (w *world) migration(
-	l plan.Locker, g plan.Group, clients []redis.UniversalClient, opts []redlatch.Option,
+	l plan.Locker, g plan.Group, clients []redis.UniversalClient, at func(prefix string) []redlatch.Option,
 ) (redlatch.Locker, error) {
-	from, err := w.one(g.From, g, clients, opts)
+	prefix := plan.Prefix(l.Group)
+	from, err := w.one(g.From, g, clients, at(prefix))
 	if err != nil || l.Stage == plan.Old {
 		return from, err
 	}
-	to, err := w.one(g.To, g, clients, append(slices.Clip(opts), redlatch.WithKeyPrefix(plan.Prefix(l.Group)+newer)))
+	to, err := w.one(g.To, g, clients, at(prefix+newer))
 	if err != nil || l.Stage == plan.New {
 		return to, err
 	}
@@ -303,11 +319,31 @@ func (w *world) probe() {
 	}
 }
 
-// look notes the keys that are left.
+// look notes the keys that are left, and the lines of Lockers.
 func (w *world) look() {
+	for i, l := range w.lockers {
+		if p, is := l.(pair); is {
+			l = p.Locker
+		}
+		if _, lines, left := strings.Cut(fmt.Sprint(l), "\n"); left {
+			w.record.add(judge.Event{Kind: judge.Left, Text: owner(i) + lines})
+		}
+	}
 	for _, s := range w.servers {
 		for _, k := range s.Keys() {
 			w.record.add(judge.Event{Kind: judge.Left, Text: k.Name, For: k.TTL})
+		}
+	}
+}
+
+// used notes what commands did with each key.
+func (w *world) used() {
+	for _, s := range w.servers {
+		for _, u := range s.Uses() {
+			w.record.add(judge.Event{
+				Kind: judge.Used, Places: []string{u.Key}, Owner: u.Owner, Sent: u.Sent, For: u.Ahead,
+				Text: strings.Join(u.Late, ", "),
+			})
 		}
 	}
 }
@@ -358,17 +394,42 @@ func others() (stacks []string) {
 	return stacks
 }
 
+// losses returns when which keys may be lost.
+func (w *world) losses() (all []judge.Loss) {
+	for _, f := range w.Faults {
+		if !f.Loses() {
+			continue
+		}
+		loss := judge.Loss{At: f.At, Clock: f.What == plan.ClockStep}
+		for _, place := range w.places() {
+			if _, servers := w.at(place); f.Text == place || f.Text == "" && f.Server < len(servers) {
+				loss.Places = append(loss.Places, place)
+			}
+		}
+		all = append(all, loss)
+	}
+	return all
+}
+
 func (w *world) result(virtual time.Duration) Result {
 	events := w.record.all()
 	r := Result{Events: events, Virtual: virtual, Faults: len(w.Faults)}
-	r.Broken = judge.Check(judge.History{Events: events, Loses: w.Loses(), Faulty: len(w.Faults) > 0, Back: w.Back()})
+	r.Broken = judge.Check(judge.History{
+		Events: events, Losses: w.losses(), Faulty: len(w.Faults) > 0, Back: w.Back(), Start: w.start,
+	})
 	for _, e := range events {
 		if e.Kind == judge.Granted {
 			r.Grants++
 		}
 	}
-	for _, s := range w.servers {
-		r.Scripts += s.Scripts()
-	}
+	r.Scripts = w.scripts()
 	return r
+}
+
+// scripts returns how many scripts were carried out.
+func (w *world) scripts() (n int) {
+	for _, s := range w.servers {
+		n += s.Scripts()
+	}
+	return n
 }
