@@ -15,9 +15,12 @@ func TestKindOfClientIsKnown(t *testing.T) {
 		client redis.UniversalClient
 		want   clientKind
 	}{
-		{&redis.Client{}, oneServer}, {struct{ *redis.Client }{}, oneServer},
-		{&redis.ClusterClient{}, cluster}, {struct{ *redis.ClusterClient }{}, cluster},
-		{&redis.Ring{}, ring}, {struct{ *redis.Ring }{}, ring},
+		{&redis.Client{}, oneServer},
+		{struct{ *redis.Client }{}, oneServer},
+		{&redis.ClusterClient{}, cluster},
+		{struct{ *redis.ClusterClient }{}, cluster},
+		{&redis.Ring{}, ring},
+		{struct{ *redis.Ring }{}, ring},
 	} {
 		require.Equal(t, c.want, kindOf(c.client), "%T", c.client)
 	}

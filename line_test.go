@@ -74,7 +74,7 @@ func TestWhatHasEndedIsFreed(t *testing.T) {
 			}
 		}
 	}
-	lineOf := func(k *Lock) weak.Pointer[keyLine] {
+	lineOf := func() weak.Pointer[keyLine] {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -94,7 +94,7 @@ func TestWhatHasEndedIsFreed(t *testing.T) {
 		return weak.Make(w)
 	}
 	k := lock()
-	line, held := lineOf(k), weak.Make(attemptOf(k.handle))
+	line, held := lineOf(), weak.Make(attemptOf(k.handle))
 	require.NoError(t, k.Unlock(t.Context()))
 	k = nil
 	soon(t, "both are freed", func() bool { runtime.GC(); return line.Value() == nil && held.Value() == nil })
