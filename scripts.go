@@ -176,9 +176,6 @@ func readInspect(r node.Reply) reply {
 	st := Status{Waiters: int(n[1]), Holders: int(n[2]), Queue: readQueue(fields[1]), Holding: holding}
 	if token, ok := fields[0].(string); ok && left != -2 {
 		st.Held, st.Token, st.TTL = true, Token(token), clock.Milliseconds(left)
-		if left < 0 {
-			st.TTL = -1
-		}
 	}
 	return reply{seen: &inspection{st, kept}}
 }

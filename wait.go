@@ -177,7 +177,7 @@ func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 	hooks := &r.cfg.hooks
 	c.Follows = hooks.Moved != nil && !e.several(r.cfg)
 	c.Tell = !c.Refused && (hooks.Waiting != nil || c.Follows)
-	if c.Tell || c.Follows {
+	if c.Tell { // as it is if the call follows: then its refusals are those of its line
 		r.news = make(refusals, 1)
 	}
 	if deadline, ok := ctx.Deadline(); ok {

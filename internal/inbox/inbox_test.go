@@ -103,27 +103,30 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		m.Publish(s.Channel, "1 1 1 5 1 c xk")
 		require.Equal(t, "x", (<-delivered).Token)
 
-		s.Missed(begin.Add(-1)) // before the confirmation
-		time.Sleep(time.Second)
+		s.Missed(begin.Add(-1))               // before the confirmation
+		time.Sleep(time.Second + wakeEvery/4) // a wake does not come just now
 		require.Empty(t, changed)
 		s.Missed(clock.MonoNow())
 		s.Missed(clock.MonoNow()) // another connection is about to replace it
 		<-changed
+		missed := time.Now()
 		require.Equal(t, false, s.Listens())
 		<-changed
 		require.Equal(t, true, s.Listens())
+		require.Less(t, time.Since(missed), wakeEvery/2, "at once, and not at the next wake")
 		time.Sleep(time.Minute)
 		require.Empty(t, changed)
 	})
 }
 
-// TestSilentConnectionIsReplaced: go-redis does not notice a dead connection, so an inbox asks.
+// TestSilentConnectionIsReplaced: go-redis does not notice a dead connection, so an inbox asks. It closes the old one.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T, _ *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
 		<-changed
 		m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool { return cmd == "PING" })
 		time.Sleep((2*pingAfter + 1) * wakeEvery)
 		require.Len(t, changed, 2)
+		require.Equal(t, map[string]int{s.Channel: 1}, m.PubSubNumSub(s.Channel))
 	})
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,5 +62,37 @@ func TestConnectionIsFinishedForLaterCalls(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.Equal(t, last, begun.Load())
+	}
+}
+
+// TestErrorSaysWhoHasTheConnections: those that others use are too few for all. One that the node opens itself, and that
+// takes long, is slow.
+func TestErrorSaysWhoHasTheConnections(t *testing.T) {
+	t.Parallel()
+	for _, others := range []bool{true, false} {
+		server := redistest.Start(t)
+		o := server.Options()
+		o.PoolSize, o.PipelinePoolSize, o.PoolTimeout, o.ReadTimeout = 1, -1, time.Hour, time.Hour
+		opens := make(chan struct{})
+		if !others {
+			o.OnConnect = func(context.Context, *redis.Conn) error {
+				<-opens
+				return nil
+			}
+		}
+		client := dial(t, o)
+		if others {
+			conn := client.Conn()
+			require.NoError(t, conn.Ping(t.Context()).Err())
+			defer func() { require.NoError(t, conn.Close()) }()
+		}
+		n := New(client)
+		var err error
+		eventually(t, "the error says why", func() bool { // a busy machine may have no time to find it out
+			err = do(n, within(Eval(increase, 1, "n", 1), 200*time.Millisecond)).Err
+			return errors.Is(err, redis.ErrPoolTimeout) || errors.As(err, new(*slowConnectionError))
+		})
+		require.Equal(t, others, errors.Is(err, redis.ErrPoolTimeout), err)
+		close(opens)
 	}
 }

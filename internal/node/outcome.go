@@ -93,9 +93,10 @@ func (n *Node) heardLocked(i *item, err error, now clock.Mono) (late bool) {
 	}
 	at, late := tooLate(i.cmd.Val())
 	if late = late && err == nil && c.latest > 0; late {
-		n.clock.told(at, now, n.several)
+		n.clock.told(at, now)
 		if n.several { // each has a clock of its own
-			c.clock.told(at, now, true)
+			c.clock = clockOffset{}
+			c.clock.told(at, now)
 		}
 	}
 	return late
@@ -128,8 +129,9 @@ func (n *Node) outcomeOf(i *item) (err, failed error) {
 func (n *Node) noConnection(c *Call) error {
 	if client, plain := n.client.(*redis.Client); plain {
 		s := client.PoolStats()
-		used, own := int(s.TotalConns-s.IdleConns), n.busy+n.writtenOff-int(s.PendingRequests)
-		if used >= connections(client) && used > own {
+		u := use{open: int(s.TotalConns), used: int(s.TotalConns - s.IdleConns), pending: int(s.PendingRequests)}
+		u.own = n.ownLocked() - 1 // the courier of c has none
+		if u.lacks(connections(client)) {
 			return redis.ErrPoolTimeout
 		}
 		if client.Options().Addr == "FailoverClient" {

@@ -284,7 +284,7 @@ func TestSlowAnswerDoesNotShortenTheNextTry(t *testing.T) {
 		require.Equal(t, 3, sends)
 		requireOK(t, false, do(n, within(creates("k"), 4*time.Second)))
 		require.Equal(t, 4, sends)
-		n.clock.told(clock.Redis(time.Now().Add(-time.Second).UnixNano()), clock.MonoNow(), false)
+		n.clock.told(clock.Redis(time.Now().Add(-time.Second).UnixNano()), clock.MonoNow())
 		requireOK(t, false, do(n, within(creates("k"), time.Second)))
 		require.Equal(t, 5, sends, "a slow answer says less")
 	})

@@ -12,9 +12,8 @@ import (
 //	latest = deadline − timeout / 10 + ahead, with the deadline of the first send
 //
 // The answer was under way after T, so the offset is not too large, and what runs by latest runs
-// before the deadline. If it is too small, the command is refused, and the refusal has the time. Of
-// one server, the fastest answer counts, so that a slow one does not shorten the time of the next
-// send. The offset is too large if the clock of Redis was set back since, or has lost time. So it is
+// before the deadline. If it is too small, the command is refused, and the refusal has the time. The
+// fastest answer counts, so that a slow one does not shorten the time of the next send. The offset is too large if the clock of Redis was set back since, or has lost time. So it is
 // known for an hour only.
 type clockOffset struct {
 	by    time.Duration
@@ -25,10 +24,9 @@ type clockOffset struct {
 // that can be noticed.
 const offsetLasts = time.Hour
 
-// told notes that an answer with the time redis, since 1970, arrived at now. several says that the
-// server may be another one than that of the answers before.
-func (a *clockOffset) told(redis clock.Redis, now clock.Mono, several bool) {
-	if by := time.Duration(redis) - time.Duration(now); several || now >= a.until || by > a.by {
+// told notes that an answer with the time redis, since 1970, arrived at now.
+func (a *clockOffset) told(redis clock.Redis, now clock.Mono) {
+	if by := time.Duration(redis) - time.Duration(now); now >= a.until || by > a.by {
 		a.by, a.until = by, now.Add(offsetLasts)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/quick"
 	"testing/synctest"
@@ -25,7 +26,7 @@ func TestWhatRunsByTheLatestTimeRunsBeforeTheDeadline(t *testing.T) {
 		arrived := read + time.Duration(back)
 		deadline := arrived + time.Duration(left)
 		var a clockOffset
-		a.told(clock.Redis((read + skew).Truncate(time.Microsecond)), clock.Mono(arrived), false)
+		a.told(clock.Redis((read + skew).Truncate(time.Microsecond)), clock.Mono(arrived))
 		latest := time.Duration(a.latest(clock.Mono(arrived), clock.Mono(deadline-time.Duration(timeout)/10)))*time.Microsecond - skew
 		end := deadline - time.Duration(timeout)/10
 		return latest <= end && latest > end-time.Duration(back)-2*time.Microsecond
@@ -161,7 +162,7 @@ func TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime(t *testing.T) {
 				}
 				return late(step)
 			})
-			n.clock.told(clock.Redis(time.Now().UnixNano()), clock.MonoNow(), false)
+			n.clock.told(clock.Redis(time.Now().UnixNano()), clock.MonoNow())
 			step, takes = c.step, c.takes
 			limit := time.Now().Add(900 * time.Millisecond)
 			call := creates("k")
@@ -179,12 +180,30 @@ func TestLateCallThatKeepsSomethingIsSentOnceMoreWithTheTime(t *testing.T) {
 	}
 }
 
-// TestServersOfAClusterHaveClocksOfTheirOwn: each call succeeds, since its second send has the time
-// of its server.
-func TestServersOfAClusterHaveClocksOfTheirOwn(t *testing.T) {
+// TestServersOfAClientHaveClocksOfTheirOwn: if calls on two servers are refused at a time, the second send of
+// each has the time of its own server. Later calls succeed, too.
+func TestServersOfAClientHaveClocksOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		skew := map[string]time.Duration{"one": time.Hour, "two": -time.Hour}
-		n := answered(t, func(sent commands) error { return byClock(sent, skew[sent[0][3]]) })
+		way := map[string]time.Duration{"one": time.Millisecond, "two": 2 * time.Millisecond}
+		begin := time.Now()
+		var mu sync.Mutex // guards said
+		said := map[string]int64{}
+		n := answered(t, func(sent commands) error {
+			key := sent[0][3]
+			time.Sleep(way[key])
+			mu.Lock()
+			said[key], _ = strconv.ParseInt(sent[0][4], 10, 64)
+			mu.Unlock()
+			return byClock(sent, skew[key])
+		})
+		n.together, n.several = 1, true
+		one, two := post(n, creates("one")), post(n, creates("two"))
+		requireOK(t, false, <-one)
+		requireOK(t, false, <-two)
+		for key, by := range skew {
+			require.Equal(t, begin.Add(900*time.Millisecond+by).UnixMicro(), said[key], key)
+		}
 		for i := range 20 {
 			requireOK(t, false, do(n, creates([]string{"one", "two"}[i%2])))
 		}

@@ -51,6 +51,18 @@ type use struct {
 	own        int // couriers and commands that open connections for them. Some may not have one yet
 }
 
+// others returns how many connections others use or wait for, of a client that opens so many.
+func (u use) others(size int) int {
+	others := u.used - u.own
+	if u.open >= size { // nobody opens one
+		others += u.pending
+	}
+	return others
+}
+
+// lacks reports whether a call finds no connection since others have some of them, and none is left.
+func (u use) lacks(size int) bool { return u.used >= size && u.others(size) > 0 }
+
 // observe notes the use at an instant.
 func (s *share) observe(u use, now clock.Mono) {
 	switch age := now.Sub(s.began); {
@@ -59,11 +71,7 @@ func (s *share) observe(u use, now clock.Mono) {
 	case age >= othersLast:
 		s.began, s.newer, s.before = now, 0, s.newer
 	}
-	others := u.used - u.own
-	if u.open >= s.size { // nobody opens one
-		others += u.pending
-	}
-	s.open, s.newer = u.open, max(s.newer, others)
+	s.open, s.newer = u.open, max(s.newer, u.others(s.size))
 	s.most = min(s.most, s.room())
 }
 

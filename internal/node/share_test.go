@@ -100,3 +100,22 @@ func TestCouriersUseConnectionsOnceFurtherOnesWereOpened(t *testing.T) {
 	s.trips(1)
 	require.Equal(t, 6, s.most)
 }
+
+// TestConnectionsAreLackingIfOthersHaveSomeAndNoneIsLeft, so that the error says to raise PoolSize. A connection that the
+// node opens itself, and that takes long, is none of others.
+func TestConnectionsAreLackingIfOthersHaveSomeAndNoneIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		use  use
+		want bool
+	}{
+		{use{open: 2, used: 2, own: 0}, true},
+		{use{open: 2, used: 2, own: 1}, true},
+		{use{open: 2, used: 2, own: 2}, false},
+		{use{open: 2, used: 2, own: 2, pending: 1}, true}, // one of the own waits, too
+		{use{open: 2, used: 1, own: 0}, false},            // one is idle
+		{use{open: 2, used: 1, own: 0, pending: 1}, false},
+		{use{open: 1, used: 1, own: 0}, false}, // another one can be opened
+	} {
+		require.Equal(t, c.want, c.use.lacks(2), "%+v", c.use)
+	}
+}

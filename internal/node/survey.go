@@ -17,8 +17,7 @@ func (n *Node) surveyLocked(trip time.Duration, now clock.Mono) {
 	}
 	stats := n.client.(*redis.Client).PoolStats()
 	open, idle := int(stats.TotalConns), max(int(stats.IdleConns)-1, 0) // the courier takes one again
-	own := n.busy + n.writtenOff + n.opening
-	n.share.observe(use{open: open, used: open - idle, pending: int(stats.PendingRequests), own: own}, now)
+	n.share.observe(use{open: open, used: open - idle, pending: int(stats.PendingRequests), own: n.ownLocked()}, now)
 	calls := n.mail.length()
 	if calls == 0 || n.opening > 0 {
 		return
@@ -28,6 +27,9 @@ func (n *Node) surveyLocked(trip time.Duration, now clock.Mono) {
 		n.openLocked(n.mail.first().ctx, lacks+idle)
 	}
 }
+
+// ownLocked returns how many connections the node uses or waits for.
+func (n *Node) ownLocked() int { return n.busy + n.writtenOff + n.opening }
 
 // openLocked sends scripts that do nothing, all at once, with the values of ctx: a call waits for them.
 // Those that find no idle connection have the client open one.

@@ -1,6 +1,7 @@
 package behavior_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -68,5 +69,25 @@ func TestMovedNeedsNoOtherHook(t *testing.T) {
 		require.ErrorAs(t, moves.all()[0].Err, &held)
 		require.Equal(t, "second", held.Owner)
 		require.NoError(t, await(t, got, "the end of the second").Unlock(t.Context()))
+	})
+}
+
+// TestRefusalIsReportedThoughTheCallIsServedMeanwhile: while the hook Waiting runs, the key gets another holder, and then comes
+// to the call.
+func TestRefusalIsReportedThoughTheCallIsServedMeanwhile(t *testing.T) {
+	onEvery(t, map[string]maker{"SetNXPX": everyStrategy["SetNXPX"]}, func(t *testing.T, w *world) {
+		for i := range 10 { // which of the two it learns first is chance
+			first := mustLock(t, w.locker(t), "k", redlatch.WithoutRenewal())
+			var moves heard
+			got := make(chan *redlatch.Lock, 1)
+			waiting := func(context.Context, redlatch.Event) { time.Sleep(time.Minute) } // of the bubble
+			locking(t, got, w.locker(t, redlatch.WithHooks(redlatch.Hooks{Waiting: waiting, Moved: moves.add})), "k")
+			time.Sleep(time.Second)
+			token := string(first.Token())
+			require.NoError(t, w.Direct.Set(t.Context(), "k", "second/"+token[len(token)-36:], 10*time.Second).Err())
+			lock := await(t, got, "the end of the second")
+			require.Len(t, moves.all(), 1, "round %d", i)
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // outages are ways in which Redis is of no use for some time.
@@ -263,4 +265,27 @@ func TestThoseWhoHaveLeftTakeNoKeyAfterAnOutage(t *testing.T) {
 			require.NoError(t, lock.Unlock(t.Context()))
 		}
 	})
+}
+
+// TestReleaseIsSentOnceMoreOnlyIfAnEarlierAcquireMayBeLeft: the reply to the first send was lost. Until its timeout has passed, that
+// send may still be carried out.
+func TestReleaseIsSentOnceMoreOnlyIfAnEarlierAcquireMayBeLeft(t *testing.T) {
+	for held, want := range map[time.Duration]int64{100 * time.Millisecond: 2, 2 * time.Second: 1} {
+		locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+			client, tap := locktest.Tapped(t, s)
+			l := made(redlatch.NewSetNXPX(client, redlatch.WithOpTimeout(time.Second), redlatch.WithoutRenewal()))
+			locktest.Warm(t, l)
+			tap.Set(func(_ context.Context, send func() error) error {
+				tap.Heal()
+				_ = send()
+				return io.EOF
+			})
+			lock := mustLock(t, l, "k")
+			time.Sleep(held) // of the bubble
+			before := tap.Sent.Load()
+			unlock(t, lock)
+			time.Sleep(time.Minute)
+			require.Equal(t, want, tap.Sent.Load()-before, held)
+		})
+	}
 }

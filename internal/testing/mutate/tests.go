@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// A fate is what became of a mutant.
+type fate int
+
+const (
+	survived fate = iota
+	killed
+	unbuilt
+)
+
+// A tree is a copy of the repository, in which one mutant after the other is tested.
+type tree string
+
+// copyTree copies the repository at root.
+func copyTree(root, to string) (tree, error) {
+	return tree(to), filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		switch {
+		case d.Name() == ".git": // a file in a worktree
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return os.MkdirAll(filepath.Join(to, below), 0o755)
+		case !d.Type().IsRegular():
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(to, below), text, 0o644)
+	})
+}
+
+// A stage is a package whose tests are run. The first that fails ends the life of a mutant.
+type stage struct {
+	dir string // of its module
+	pkg string
+}
+
+// stagesOf returns the stages of a mutant: the tests of its package, and then those which see all. The tests that compare
+// texts of scripts, or replies with recorded ones, are not among them: they fail for every change.
+func stagesOf(m *mutant) []stage {
+	all := []stage{{".", "."}, {".", "./internal/testing/behavior"}, {"sim", "."}}
+	switch dir := path.Dir(m.file); {
+	case strings.HasSuffix(m.file, ".lua"):
+		return append([]stage{{".", "./internal/testing/scripttest"}}, all...)
+	case dir != ".":
+		return append([]stage{{".", "./" + dir}}, all...)
+	}
+	return all
+}
+
+// test tests a mutant. It returns the package whose tests have killed it.
+func (t tree) test(ctx context.Context, m *mutant) (f fate, by string, err error) {
+	undo, err := t.change(ctx, m)
+	if err != nil {
+		return survived, "", err
+	}
+	for _, s := range stagesOf(m) {
+		if f, err = t.run(ctx, s); f != survived || err != nil {
+			return f, cmp.Or(strings.TrimPrefix(path.Join(s.dir, s.pkg), "internal/"), "root"), errors.Join(err, undo())
+		}
+	}
+	return survived, "", undo()
+}
+
+// change puts a mutant in its place. undo takes it back.
+func (t tree) change(ctx context.Context, m *mutant) (undo func() error, err error) {
+	file := filepath.Join(string(t), filepath.FromSlash(m.file))
+	put := func(text string) error {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil || !strings.HasSuffix(file, ".lua") {
+			return err
+		}
+		_, err := t.goTest(ctx, ".", "./internal/lua", "-run", "Digests|Protocol", "-args", "-update")
+		return err
+	}
+	return func() error { return put(m.source) }, put(m.changed())
+}
+
+var (
+	noBuild = regexp.MustCompile(`\[(build|setup) failed\]`)
+	kills   = regexp.MustCompile(`(?m)^\s*(--- FAIL|panic:|fatal error:|WARNING: DATA RACE)`)
+)
+
+// run runs the tests of a package. A mutant that does not build is neither killed nor does it survive.
+func (t tree) run(ctx context.Context, s stage) (fate, error) {
+	out, err := t.goTest(ctx, s.dir, s.pkg, "-short", "-failfast", "-ldflags=-w", "-timeout", "5m")
+	switch {
+	case err == nil:
+		return survived, nil
+	case ctx.Err() != nil:
+		return survived, ctx.Err()
+	case noBuild.Match(out):
+		return unbuilt, nil
+	case kills.Match(out):
+		return killed, nil
+	}
+	return survived, fmt.Errorf("go test %s: %w\n%s", s.pkg, err, out)
+}
+
+// mostMemory is what one process of a test may use, in KiB: a mutant may make a loop endless that allocates.
+const mostMemory = "8000000"
+
+func (t tree) goTest(ctx context.Context, dir, pkg string, flags ...string) (out []byte, err error) {
+	words := append([]string{"-c", "ulimit -v " + mostMemory + ` && exec go test "$@"`, "sh", "-vet=off", "-count=1", pkg}, flags...)
+	cmd := exec.CommandContext(ctx, "sh", words...)
+	cmd.Dir = filepath.Join(string(t), dir)
+	return cmd.CombinedOutput()
+}
