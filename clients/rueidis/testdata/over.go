@@ -15,6 +15,7 @@ import (
 
 // .ci/over adds this file to the package redistest, so that the clients of tests are those of rueidis.
 func init() {
+	KeepsReplicas = true
 	NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
 		c, err := rueidis.NewClient(rueidis.ClientOption{
 			InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB,

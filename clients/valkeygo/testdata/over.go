@@ -17,6 +17,7 @@ import (
 
 // .ci/over adds this file to the package redistest, so that the clients of tests are those of valkey-go.
 func init() {
+	KeepsReplicas = true
 	NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
 		c, err := valkey.NewClient(valkey.ClientOption{
 			InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB,
