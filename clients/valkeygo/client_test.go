@@ -3,11 +3,14 @@
 package redlatchvalkey_test
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +168,82 @@ func made(t *testing.T, strategy func(redis.UniversalClient, ...redlatch.Option)
 	l, err := strategy(redlatchvalkey.New(open(t, o)), locktest.Patience)
 	require.NoError(t, err)
 	return l
+}
+
+// TestClusterWhoseSlotsMoveHasOneOwner of a key, and fences in order. Calls fail while their slot moves,
+// and go on when it has moved.
+func TestClusterWhoseSlotsMoveHasOneOwner(t *testing.T) {
+	t.Parallel()
+	var masters []*redis.Client
+	var addrs []string
+	for _, s := range redistest.StartCluster(t) {
+		masters, addrs = append(masters, s.Client(t)), append(addrs, s.Addr())
+	}
+	keys := []string{"bar", "c", "foo"} // of all masters
+	locks := make([]contended, len(keys))
+	ctx, end := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 3 {
+		l := made(t, locktest.Strategies["SetNXPX"], valkey.ClientOption{InitAddress: addrs})
+		for i := range 4 * len(keys) {
+			callers.Go(func() { locks[i%len(keys)].take(ctx, t, l, keys[i%len(keys)]) })
+		}
+	}
+	goOn := func() {
+		for i := range locks {
+			enough := locks[i].grants.Load() + 20
+			locktest.Eventually(t, "callers get "+keys[i], func() bool { return locks[i].grants.Load() >= enough })
+		}
+	}
+	moves := []*redistest.Move{redistest.MoveOf(t, masters, "bar"), redistest.MoveOf(t, masters, "foo")}
+	for range 2 {
+		for _, step := range []func(*redistest.Move){
+			func(*redistest.Move) { goOn() },
+			func(m *redistest.Move) { m.Announce(t) },
+			func(m *redistest.Move) { m.Keys(t) },
+			func(m *redistest.Move) { m.Finish(t) },
+		} {
+			for _, m := range moves {
+				step(m)
+			}
+		}
+		for i, m := range moves {
+			moves[i] = m.Onward(t)
+		}
+	}
+	goOn()
+	end()
+	callers.Wait()
+}
+
+// A contended is a lock that many take, each for a moment.
+type contended struct {
+	owners, grants atomic.Int64
+	fence          atomic.Uint64 // of the last grant
+}
+
+// take takes the lock until ctx ends.
+func (c *contended) take(ctx context.Context, t *testing.T, l redlatch.Locker, key string) {
+	for ctx.Err() == nil {
+		lock, err := l.Lock(ctx, key, locktest.LongTTL)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, redlatch.ErrUnavailable) {
+				t.Error(key, err)
+			}
+			continue
+		}
+		if c.owners.Add(1) > 1 {
+			t.Error("two owners of ", key)
+		}
+		if before := c.fence.Swap(lock.Fence()); before >= lock.Fence() {
+			t.Errorf("%s: fence %d after %d", key, lock.Fence(), before)
+		}
+		c.grants.Add(1)
+		c.owners.Add(-1)
+		if err := lock.Unlock(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, redlatch.ErrUnavailable) {
+			t.Error(key, err)
+		}
+	}
 }
 
 // TestEncryptedConnectionsServe every strategy, with those for messages. If valkey-go does not trust the

@@ -185,6 +185,20 @@ var NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
 	return client
 }
 
+// NewCluster is like [NewClient], of a Cluster.
+var NewCluster = func(tb testing.TB, o *redis.ClusterOptions) *redis.ClusterClient {
+	client := redis.NewClusterClient(o)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// NewFailover is like [NewClient], of the primary of Sentinels.
+var NewFailover = func(tb testing.TB, o *redis.FailoverOptions) *redis.Client {
+	client := redis.NewFailoverClient(o)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // KeepsReplicas says that the clients keep their connections to a server that has become a replica.
 // go-redis does not. Those of rueidis end with its ConnLifetime.
 var KeepsReplicas bool
