@@ -45,7 +45,7 @@ func over(tb testing.TB, database int, o valkey.ClientOption) redis.UniversalCli
 	tb.Helper()
 	c, err := valkey.NewClient(o)
 	if c == nil {
-		tb.Fatal(err)
+		tb.Skip("valkey-go makes no client of a Cluster, or of Sentinels, that cannot be reached: ", err)
 	}
 	client := redlatchvalkey.NewInDatabase(c, database)
 	tb.Cleanup(func() {
