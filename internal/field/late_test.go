@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -139,15 +140,21 @@ func setClock(t *testing.T, s *redistest.Server, d time.Duration) {
 }
 
 // connected reports whether all connections of a client work. rueidis chooses one of a few for each
-// script, and notices that one is broken when a command meets it.
+// script, and notices that one is broken when a command meets it. When commands have come at once, it
+// pipelines. Before that, a command waits for the reply to a PING of rueidis.
 func connected(t *testing.T, client *redis.Client) bool {
 	t.Helper()
+	var failed atomic.Bool
+	var scripts sync.WaitGroup
 	for range 50 {
-		if client.Eval(t.Context(), "return 1", []string{"k"}).Err() != nil {
-			return false
-		}
+		scripts.Go(func() {
+			if client.Eval(t.Context(), "return 1", []string{"k"}).Err() != nil {
+				failed.Store(true)
+			}
+		})
 	}
-	return true
+	scripts.Wait()
+	return !failed.Load()
 }
 
 // TestClockOfRedisRefusesNoLock: the first command of a Locker, a clock of Redis that is set
