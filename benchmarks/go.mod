@@ -9,7 +9,10 @@ require (
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 	github.com/redlatch/redlatch v0.1.0
+	github.com/redlatch/redlatch/clients/rueidis v0.1.0
+	github.com/redlatch/redlatch/clients/valkeygo v0.1.0
 	github.com/stretchr/testify v1.12.1
+	github.com/valkey-io/valkey-go v1.0.79
 )
 
 require (
@@ -20,3 +23,7 @@ require (
 )
 
 replace github.com/redlatch/redlatch => ../
+
+replace github.com/redlatch/redlatch/clients/rueidis => ../clients/rueidis
+
+replace github.com/redlatch/redlatch/clients/valkeygo => ../clients/valkeygo

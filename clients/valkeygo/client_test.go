@@ -3,9 +3,14 @@
 package redlatchvalkey_test
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +20,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	redlatchvalkey "github.com/redlatch/redlatch/clients/valkeygo"
+	"github.com/redlatch/redlatch/internal/testing/faultproxy"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
@@ -140,15 +146,20 @@ func TestEveryServerOfAClusterServes(t *testing.T) {
 		holder := made(t, open, valkey.ClientOption{InitAddress: addrs[:1]})
 		other := made(t, open, valkey.ClientOption{InitAddress: addrs[1:]})
 		for i := range 20 {
-			key := fmt.Sprint(name, i)
-			lock := locktest.MustLock(t, holder, key)
-			_, err := other.TryLock(t.Context(), key)
-			require.ErrorIs(t, err, redlatch.ErrNotAcquired)
-			next := locktest.Locking(t, other, key)
-			require.NoError(t, lock.Unlock(t.Context()))
-			require.NoError(t, (<-next).Unlock(t.Context()))
+			requireHandOver(t, holder, other, fmt.Sprint(name, i))
 		}
 	}
+}
+
+// requireHandOver checks that one Locker excludes another one, which gets the key after it.
+func requireHandOver(t *testing.T, holder, other redlatch.Locker, key string) {
+	t.Helper()
+	lock := locktest.MustLock(t, holder, key)
+	_, err := other.TryLock(t.Context(), key)
+	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	next := locktest.Locking(t, other, key)
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.NoError(t, (<-next).Unlock(t.Context()))
 }
 
 // made returns a Locker with a client of its own.
@@ -157,6 +168,125 @@ func made(t *testing.T, strategy func(redis.UniversalClient, ...redlatch.Option)
 	l, err := strategy(redlatchvalkey.New(open(t, o)), locktest.Patience)
 	require.NoError(t, err)
 	return l
+}
+
+// TestClusterWhoseSlotsMoveHasOneOwner of a key, and fences in order. Calls fail while their slot moves,
+// and go on when it has moved.
+func TestClusterWhoseSlotsMoveHasOneOwner(t *testing.T) {
+	t.Parallel()
+	var masters []*redis.Client
+	var addrs []string
+	for _, s := range redistest.StartCluster(t) {
+		masters, addrs = append(masters, s.Client(t)), append(addrs, s.Addr())
+	}
+	keys := []string{"bar", "c", "foo"} // of all masters
+	locks := make([]contended, len(keys))
+	ctx, end := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for range 3 {
+		l := made(t, locktest.Strategies["SetNXPX"], valkey.ClientOption{InitAddress: addrs})
+		for i := range 4 * len(keys) {
+			callers.Go(func() { locks[i%len(keys)].take(ctx, t, l, keys[i%len(keys)]) })
+		}
+	}
+	goOn := func() {
+		for i := range locks {
+			enough := locks[i].grants.Load() + 20
+			locktest.Eventually(t, "callers get "+keys[i], func() bool { return locks[i].grants.Load() >= enough })
+		}
+	}
+	moves := []*redistest.Move{redistest.MoveOf(t, masters, "bar"), redistest.MoveOf(t, masters, "foo")}
+	for range 2 {
+		for _, step := range []func(*redistest.Move){
+			func(*redistest.Move) { goOn() },
+			func(m *redistest.Move) { m.Announce(t) },
+			func(m *redistest.Move) { m.Keys(t) },
+			func(m *redistest.Move) { m.Finish(t) },
+		} {
+			for _, m := range moves {
+				step(m)
+			}
+		}
+		for i, m := range moves {
+			moves[i] = m.Onward(t)
+		}
+	}
+	goOn()
+	end()
+	callers.Wait()
+}
+
+// A contended is a lock that many take, each for a moment.
+type contended struct {
+	owners, grants atomic.Int64
+	fence          atomic.Uint64 // of the last grant
+}
+
+// take takes the lock until ctx ends.
+func (c *contended) take(ctx context.Context, t *testing.T, l redlatch.Locker, key string) {
+	for ctx.Err() == nil {
+		lock, err := l.Lock(ctx, key, locktest.LongTTL)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, redlatch.ErrUnavailable) {
+				t.Error(key, err)
+			}
+			continue
+		}
+		if c.owners.Add(1) > 1 {
+			t.Error("two owners of ", key)
+		}
+		if before := c.fence.Swap(lock.Fence()); before >= lock.Fence() {
+			t.Errorf("%s: fence %d after %d", key, lock.Fence(), before)
+		}
+		c.grants.Add(1)
+		c.owners.Add(-1)
+		if err := lock.Unlock(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, redlatch.ErrUnavailable) {
+			t.Error(key, err)
+		}
+	}
+}
+
+// TestEncryptedConnectionsServe every strategy, with those for messages. If valkey-go does not trust the
+// server, the error says why.
+func TestEncryptedConnectionsServe(t *testing.T) {
+	t.Parallel()
+	s, authorities := redistest.StartTLS(t)
+	o := valkey.ClientOption{InitAddress: []string{s.Addr()}, TLSConfig: &tls.Config{RootCAs: authorities}}
+	for name, open := range locktest.Strategies {
+		requireHandOver(t, made(t, open, o), made(t, open, o), name)
+	}
+	o.TLSConfig, o.ForceSingleClient = &tls.Config{}, true
+	distrustful, err := valkey.NewClient(o)
+	const why = "certificate signed by unknown authority"
+	require.ErrorContains(t, err, why)
+	t.Cleanup(distrustful.Close)
+	_, err = locktest.SetNXPX(t, redlatchvalkey.New(distrustful), locktest.Briefly).TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, redlatch.ErrUnavailable)
+	require.ErrorContains(t, err, why)
+}
+
+// TestAddressThatMovesIsFollowed when the connections to the old primary end with their lifetime. The
+// old one lives, as a replica, and so do the connections for messages.
+func TestAddressThatMovesIsFollowed(t *testing.T) {
+	t.Parallel()
+	old := redistest.StartTCP(t)
+	promoted := redistest.StartReplica(t, old)
+	p := faultproxy.New(t, old.Network(), old.Addr())
+	l := made(t, locktest.Strategies["SetNXPX"], valkey.ClientOption{
+		InitAddress: []string{p.Addr()}, ForceSingleClient: true, ConnLifetime: time.Second,
+	})
+	lock := locktest.MustLock(t, l, "k", locktest.LongTTL)
+	next := locktest.WaitInLine(t, l, "k")
+	locktest.Eventually(t, "it is replicated", func() bool { return promoted.Client(t).Exists(t.Context(), "k").Val() == 1 })
+	require.NoError(t, promoted.Client(t).ReplicaOf(t.Context(), "no", "one").Err())
+	host, port, err := net.SplitHostPort(promoted.Addr())
+	require.NoError(t, err)
+	require.NoError(t, old.Client(t).ReplicaOf(t.Context(), host, port).Err())
+	p.PointAt(promoted.Network(), promoted.Addr())
+	require.NoError(t, lock.Unlock(t.Context()))
+	lock = <-next
+	require.NotNil(t, lock)
+	require.NoError(t, lock.Unlock(t.Context()))
 }
 
 // TestSentinelsLeadToTheNewPrimary when the first one has died.

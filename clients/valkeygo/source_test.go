@@ -13,6 +13,9 @@ import (
 
 // TestSourceIsThatOfRueidis but for the names. go generate writes it anew.
 func TestSourceIsThatOfRueidis(t *testing.T) {
+	if _, err := os.Stat("../rueidis"); err != nil {
+		t.Skip("this copy of the module stands alone")
+	}
 	dir := t.TempDir()
 	out, err := exec.Command("./generate.sh", dir).CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -45,7 +45,7 @@ func TestClusterUserNeedsTheRightsOfItsLine(t *testing.T) {
 				require.NoError(t, err)
 				return l
 			}
-			useClusterLocks(t, open, moveOf(t, g.nodes, addrs, "lock:k"))
+			useClusterLocks(t, open, redistest.MoveOf(t, g.nodes, "lock:k"))
 			for _, node := range g.nodes {
 				for _, e := range node.ACLLog(t.Context(), 1000).Val() {
 					// The CLIENT commands by which go-redis introduces itself may be refused.
@@ -62,7 +62,7 @@ func TestClusterUserNeedsTheRightsOfItsLine(t *testing.T) {
 }
 
 // useClusterLocks uses the operations of a lock, and has its slot move.
-func useClusterLocks(t *testing.T, open func() redlatch.Locker, m *move) {
+func useClusterLocks(t *testing.T, open func() redlatch.Locker, m *redistest.Move) {
 	t.Helper()
 	ctx, l := t.Context(), open()
 	lock := locktest.MustLock(t, l, "k")
@@ -72,11 +72,11 @@ func useClusterLocks(t *testing.T, open func() redlatch.Locker, m *move) {
 		lock, _ := next.Lock(ctx, "k")
 		served <- lock
 	}()
-	m.announce(t)
-	m.keys(t)
+	m.Announce(t)
+	m.Keys(t)
 	require.NoError(t, lock.Extend(ctx, time.Minute))
-	m.keys(t)
-	m.finish(t)
+	m.Keys(t)
+	m.Finish(t)
 	_, err := l.TryLock(ctx, "k")
 	require.ErrorIs(t, err, redlatch.ErrNotAcquired)
 	_, err = l.Inspect(ctx, "k")

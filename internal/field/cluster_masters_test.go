@@ -156,14 +156,14 @@ func TestRedirectionHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartCluster(t, partly...)
 	masters, addrs := clientsOf(t, servers)
-	m := moveOf(t, masters, addrs, onMaster0)
+	m := redistest.MoveOf(t, masters, onMaster0)
 	l := locktest.SetNXPX(t, toCluster(addrs)(t), ages, locktest.LongTTL)
 	var held []*redlatch.Lock
 	for i := range 8 {
 		held = append(held, locktest.MustLock(t, l, fmt.Sprint(onMaster0, i)))
 	}
-	m.announce(t)
-	m.keys(t)
+	m.Announce(t)
+	m.Keys(t)
 	for _, lock := range held {
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
 	}
@@ -178,7 +178,7 @@ func TestRedirectionHoldsUpNoOther(t *testing.T) {
 	for _, lock := range held {
 		require.NoError(t, lock.Extend(t.Context(), time.Hour))
 	}
-	m.finish(t)
+	m.Finish(t)
 	for _, lock := range held {
 		require.NoError(t, lock.Unlock(t.Context()))
 	}

@@ -4,106 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
-
-// A move is that of a slot to another master. It is open from announce until finish. A key can be
-// on either master meanwhile.
-type move struct {
-	masters            []*redis.Client
-	source, target     *redis.Client
-	sourceID, targetID any
-	host, port         string // of the target
-	slot               int64
-}
-
-// moveOf returns a move of the slot of key.
-func moveOf(t *testing.T, masters []*redis.Client, addrs []string, key string) *move {
-	t.Helper()
-	slot := masters[0].ClusterKeySlot(t.Context(), key).Val()
-	from := int(slot) * 3 / 16384
-	m := &move{masters: masters, source: masters[from], target: masters[(from+1)%3], slot: slot}
-	m.sourceID, m.targetID = m.source.Do(t.Context(), "cluster", "myid").Val(), m.target.Do(t.Context(), "cluster", "myid").Val()
-	var err error
-	m.host, m.port, err = net.SplitHostPort(addrs[(from+1)%3])
-	require.NoError(t, err)
-	return m
-}
-
-func (m *move) announce(t *testing.T) {
-	t.Helper()
-	require.NoError(t, m.target.Do(t.Context(), "cluster", "setslot", m.slot, "importing", m.sourceID).Err())
-	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "migrating", m.targetID).Err())
-}
-
-// keys moves the keys, and returns how many they were.
-func (m *move) keys(t *testing.T) int {
-	t.Helper()
-	moving.Lock()
-	defer moving.Unlock()
-	keys := m.source.ClusterGetKeysInSlot(t.Context(), int(m.slot), 100).Val()
-	if len(keys) > 0 {
-		m.migrateLocked(t, keys...)
-	}
-	return len(keys)
-}
-
-// one moves one of the keys.
-func (m *move) one(t *testing.T, key string) {
-	t.Helper()
-	moving.Lock()
-	defer moving.Unlock()
-	m.migrateLocked(t, key)
-}
-
-func (m *move) migrateLocked(t *testing.T, keys ...string) {
-	t.Helper()
-	words := []any{"migrate", m.host, m.port, "", 0, 5000, "keys"}
-	for _, key := range keys {
-		words = append(words, key)
-	}
-	require.NoError(t, m.source.Do(t.Context(), words...).Err())
-}
-
-// moving lets one step of a move happen at a time, since masters are sources and targets at once. A master
-// stands still while it sends keys, and two that send keys to each other would wait for their timeout. The
-// target of a move gets an epoch above all that it knows. Another master with a higher one, which has had
-// the slot, would take it back by an old message: then each of the two says that the other one has the slot.
-var moving sync.Mutex
-
-// finish gives the slot to the target. The move has no keys left.
-func (m *move) finish(t *testing.T) {
-	t.Helper()
-	moving.Lock()
-	defer moving.Unlock()
-	require.NoError(t, m.target.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
-	require.NoError(t, m.source.Do(t.Context(), "cluster", "setslot", m.slot, "node", m.targetID).Err())
-	newest := epoch(t, m.target, "cluster_my_epoch")
-	for _, master := range m.masters {
-		locktest.Eventually(t, "all know the epoch", func() bool { return epoch(t, master, "cluster_current_epoch") >= newest })
-	}
-}
-
-// epoch returns one of the epochs that a master knows.
-func epoch(t *testing.T, master *redis.Client, name string) (n int) {
-	t.Helper()
-	_, rest, _ := strings.Cut(master.ClusterInfo(t.Context()).Val(), name+":")
-	_, err := fmt.Sscan(rest, &n)
-	require.NoError(t, err)
-	return n
-}
 
 // TestClusterKeepsALockWhoseSlotMoves to another master, with its queue and its fence. The holder
 // can extend it at every step, and the waiter is handed the lock on the new master.
@@ -111,7 +23,7 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 	t.Parallel()
 	masters, addrs := startCluster(t)
 	ctx := t.Context()
-	m := moveOf(t, masters, addrs, "k")
+	m := redistest.MoveOf(t, masters, "k")
 	l := locktest.SetNXPX(t, toCluster(addrs)(t))
 	holder := locktest.MustLock(t, l, "k")
 	got := locktest.WaitInLine(t, locktest.SetNXPX(t, toCluster(addrs)(t)), "k")
@@ -119,9 +31,9 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 		name string
 		take func()
 	}{
-		{"the slot is announced", func() { m.announce(t) }},
-		{"its keys have moved", func() { require.Equal(t, 3, m.keys(t), "lock, fence register and queue") }},
-		{"the slot has moved", func() { m.finish(t) }},
+		{"the slot is announced", func() { m.Announce(t) }},
+		{"its keys have moved", func() { require.Equal(t, 3, m.Keys(t), "lock, fence register and queue") }},
+		{"the slot has moved", func() { m.Finish(t) }},
 	} {
 		step.take()
 		require.NoError(t, holder.Extend(ctx, time.Minute), step.name)
@@ -130,7 +42,7 @@ func TestClusterKeepsALockWhoseSlotMoves(t *testing.T) {
 		require.Equal(t, holder.Token(), st.Token, step.name)
 		require.Equal(t, 1, st.Waiters, step.name)
 	}
-	require.Equal(t, string(holder.Token()), m.target.Get(ctx, "k").Val())
+	require.Equal(t, string(holder.Token()), m.Target.Get(ctx, "k").Val())
 	require.NoError(t, holder.Unlock(ctx))
 	lock := <-got
 	require.NotNil(t, lock)
@@ -152,17 +64,18 @@ func TestLockIsHandedOnWhileItsSlotMoves(t *testing.T) {
 			t.Run(fmt.Sprint(name, moved), func(t *testing.T) {
 				t.Parallel()
 				key := fmt.Sprint(name, moved)
+				// Without renewal the claim is as long as the TTL. One that ends would leave nothing to the waiter.
 				open := func() redlatch.Locker {
-					l, err := locktest.Strategies[name](toCluster(addrs)(t), locktest.Patience)
+					l, err := locktest.Strategies[name](toCluster(addrs)(t), locktest.Patience, locktest.LongTTL, redlatch.WithoutRenewal())
 					require.NoError(t, err)
 					return l
 				}
-				m, ctx := moveOf(t, masters, addrs, key), t.Context()
+				m, ctx := redistest.MoveOf(t, masters, key), t.Context()
 				holder := locktest.MustLock(t, open(), key)
 				got := locktest.WaitInLine(t, open(), key)
-				m.announce(t)
+				m.Announce(t)
 				if moved {
-					m.keys(t)
+					m.Keys(t)
 				}
 				require.NoError(t, holder.Unlock(ctx))
 				next := <-got
@@ -170,9 +83,9 @@ func TestLockIsHandedOnWhileItsSlotMoves(t *testing.T) {
 				require.Greater(t, next.Fence(), holder.Fence())
 				require.NoError(t, next.Extend(ctx, time.Minute))
 				requireMoving(t, next.Unlock(ctx))
-				m.keys(t)
-				m.finish(t)
-				locktest.Eventually(t, "the release is repeated", func() bool { return m.target.Exists(ctx, key).Val() == 0 })
+				m.Keys(t)
+				m.Finish(t)
+				locktest.Eventually(t, "the release is repeated", func() bool { return m.Target.Exists(ctx, key).Val() == 0 })
 			})
 		}
 	}
@@ -201,10 +114,10 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 			hooks := redlatch.WithHooks(redlatch.Hooks{Renewed: func(context.Context, redlatch.Event) { renewed.Add(1) }})
 			l, err := open(toCluster(addrs)(t), locktest.Patience, hooks)
 			require.NoError(t, err)
-			m, ctx := moveOf(t, masters, addrs, tag), t.Context()
+			m, ctx := redistest.MoveOf(t, masters, tag), t.Context()
 			held := locktest.MustLock(t, l, tag+"held")
 			released := locktest.MustLock(t, l, tag+"released")
-			m.announce(t)
+			m.Announce(t)
 			for _, moved := range []bool{false, true} {
 				before := renewed.Load()
 				var calls sync.WaitGroup // each takes as long as the op timeout
@@ -223,7 +136,7 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 				if moved && name != "LegacySetNX" { // it has all of its keys
 					requireMoving(t, unlocked)
 				}
-				m.keys(t)
+				m.Keys(t)
 			}
 			waits := make(chan error, 1)
 			go func() { // ends with the test
@@ -238,8 +151,8 @@ func TestKeyWithoutWaitersCannotBeTakenWhileItsSlotMoves(t *testing.T) {
 				}
 				waits <- err
 			}()
-			m.keys(t)
-			m.finish(t)
+			m.Keys(t)
+			m.Finish(t)
 			require.NoError(t, <-waits)
 			require.NoError(t, held.Err())
 			require.NoError(t, errors.Join(held.Unlock(ctx), locktest.LockSoon(t, l, tag+"released").Unlock(ctx)))
@@ -256,7 +169,7 @@ func TestSlotThatStaysHalfMoved(t *testing.T) {
 	for name, open := range locktest.Strategies {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, ctx := moveOf(t, masters, addrs, name), t.Context()
+			m, ctx := redistest.MoveOf(t, masters, name), t.Context()
 			ttl := locktest.LongTTL
 			if !slices.Contains(queueing, name) {
 				ttl = redlatch.WithTTL(10 * time.Second)
@@ -264,15 +177,15 @@ func TestSlotThatStaysHalfMoved(t *testing.T) {
 			l, err := open(toCluster(addrs)(t), locktest.Briefly, ttl)
 			require.NoError(t, err)
 			lock := locktest.MustLock(t, l, name)
-			m.announce(t)
-			m.one(t, name)
+			m.Announce(t)
+			m.One(t, name)
 			extended := lock.Extend(ctx, time.Hour)
 			_, adopted := l.Adopt(ctx, name, lock.Token())
 			requireMoving(t, adopted)
 			if slices.Contains(queueing, name) {
 				require.NoError(t, extended)
-				m.keys(t)
-				m.finish(t)
+				m.Keys(t)
+				m.Finish(t)
 				_, err = l.Adopt(ctx, name, lock.Token())
 				require.NoError(t, err)
 				return

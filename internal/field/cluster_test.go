@@ -57,7 +57,7 @@ func agree(t *testing.T, servers []*redistest.Server, nodes int) {
 // toCluster returns how to connect to the cluster that has these nodes.
 func toCluster(addrs []string) connector {
 	return func(t *testing.T) redis.UniversalClient {
-		return locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
+		return redistest.NewCluster(t, &redis.ClusterOptions{Addrs: addrs})
 	}
 }
 

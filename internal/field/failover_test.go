@@ -34,7 +34,7 @@ func startReplicated(t *testing.T) *replicated {
 // connect returns a client that asks the sentinels for the primary.
 func (r *replicated) connect(t *testing.T) redis.UniversalClient {
 	o := r.options
-	c := locktest.Closing(t, redis.NewFailoverClient(&o))
+	c := redistest.NewFailover(t, &o)
 	require.NoError(t, c.Ping(t.Context()).Err()) // it has found the primary, which may take a while
 	return c
 }

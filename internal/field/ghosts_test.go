@@ -38,7 +38,7 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 		"a master of a Cluster": func(t *testing.T) (connector, func(*testing.T) func()) {
 			masters, addrs := startCluster(t)
 			return toCluster(addrs), func(t *testing.T) func() {
-				cluster := locktest.Closing(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs}))
+				cluster := redistest.NewCluster(t, &redis.ClusterOptions{Addrs: addrs})
 				master, err := cluster.MasterForKey(t.Context(), "k")
 				require.NoError(t, err)
 				for _, m := range masters {

@@ -58,7 +58,7 @@ func TestKeyHasOneNameWhateverHooksAClientOfAClusterHas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, m := t.Context(), moveOf(t, masters, addrs, c.key)
+			ctx, m := t.Context(), redistest.MoveOf(t, masters, c.key)
 			open := func() redlatch.Locker {
 				client := toCluster(addrs)(t).(*redis.ClusterClient)
 				c.add(client)
@@ -81,22 +81,22 @@ func TestKeyHasOneNameWhateverHooksAClientOfAClusterHas(t *testing.T) {
 			all.Wait()
 			_, err := l.TryLock(ctx, c.key+"replicas", redlatch.WithReplicas(1, 10*time.Millisecond))
 			require.ErrorIs(t, err, redlatch.ErrNotReplicated)
-			names := m.source.Keys(ctx, "*"+c.key+"*").Val()
+			names := m.Source.Keys(ctx, "*"+c.key+"*").Val()
 			require.NotEmpty(t, names)
 			for _, name := range names {
 				before, _, _ := strings.Cut(name, c.key)
 				require.Equal(t, c.prefix, before, name)
 			}
-			m.announce(t)
-			m.keys(t)
+			m.Announce(t)
+			m.Keys(t)
 			require.NoError(t, locks[0].Extend(ctx, time.Hour), "the answer is ASK")
-			m.finish(t)
+			m.Finish(t)
 			held(locks[0], locks[0].Extend(ctx, time.Hour))
 			held(l.TryLock(ctx, c.key+"second"))
 			for _, lock := range locks[1:] {
 				require.NoError(t, lock.Unlock(ctx))
 			}
-			require.Zero(t, m.target.Exists(ctx, c.prefix+c.key+"first", c.prefix+c.key+"second").Val())
+			require.Zero(t, m.Target.Exists(ctx, c.prefix+c.key+"first", c.prefix+c.key+"second").Val())
 		})
 	}
 }

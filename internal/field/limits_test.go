@@ -32,6 +32,7 @@ func TestLostKeyMakesTwoOwners(t *testing.T) {
 		l := locktest.SetNXPX(t, c.client, redlatch.WithTTL(time.Minute), redlatch.WithoutRenewal())
 		first := locktest.MustLock(t, l, "k")
 		c.lose()
+		locktest.Eventually(t, "the client is connected", func() bool { return connected(t, c.client) })
 		second := locktest.MustLock(t, l, "k")
 		require.NoError(t, first.Err())
 		require.Greater(t, second.Fence(), first.Fence())

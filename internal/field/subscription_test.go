@@ -125,6 +125,9 @@ func TestSubscriptionFollowsTheAddressOfThePrimary(t *testing.T) {
 			m.promote(t)
 			m.demote(t, m.promoted.Addr())
 			p.PointAt(m.promoted.Network(), m.promoted.Addr())
+			if redistest.KeepsReplicas {
+				require.NoError(t, m.old.Client(t).Do(t.Context(), "client", "kill", "type", "normal").Err())
+			}
 			require.NoError(t, lock.Unlock(t.Context()))
 			lock = <-next
 			require.NotNil(t, lock)

@@ -71,7 +71,7 @@ func TestEverySectionGivesEveryFigure(t *testing.T) {
 
 // ours reports whether a row is of this library.
 func ours(row report.Row) bool {
-	return slices.Contains([]string{"redlatch", "NewSetNXPX", "NewSemaphore", "NewReadWrite", "WithoutQueue"}, row.Peer)
+	return strings.HasPrefix(row.Peer, "redlatch") || slices.Contains([]string{"NewSetNXPX", "NewSemaphore", "NewReadWrite", "WithoutQueue"}, row.Peer)
 }
 
 // applies reports whether a peer has a figure in a case.

@@ -15,7 +15,7 @@ func distance() Section {
 	return Section{
 		Name:  "distance",
 		Title: "Over a network",
-		About: "The connections of the clients delay what they send for the round trip. On free keys each caller, a goroutine of one client, " +
+		About: "The connections of the clients delay what they send for the round trip. On free keys, and with other clients than go-redis, each caller, a goroutine of one client, " +
 			"locks and unlocks a key of its own, for -d or 100 round trips after a warm-up; " +
 			"a pair takes two round trips at least. " +
 			"In the other groups, so many clients times so many goroutines want one key, one of its permits, or to read it, " +
@@ -42,7 +42,8 @@ func distance() Section {
 			n := start(tb)
 			var cases []scenario
 			for _, roundTrip := range []time.Duration{time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond} {
-				cases = append(cases, distantPairs(n, plan, roundTrip)...)
+				cases = append(cases, distantPairs(n, plan, "Free keys", roundTrip, peers.All(), 1, 5, 16, 64)...)
+				cases = append(cases, distantPairs(n, plan, "Other clients", roundTrip, peers.Clients(), 16, 256)...)
 			}
 			const near = time.Millisecond
 			cases = append(cases, distantCrowds(n, plan, near)...)
@@ -58,13 +59,15 @@ func distantGroup(of string, roundTrip time.Duration) string {
 }
 
 // distantPairs returns the cases of keys that nobody else wants.
-func distantPairs(n node, plan Plan, roundTrip time.Duration) []scenario {
+func distantPairs(
+	n node, plan Plan, group string, roundTrip time.Duration, measured []peers.Peer, callers ...int,
+) []scenario {
 	target := n.target()
 	target.RoundTrip = roundTrip
 	var cases []scenario
-	for _, callers := range []int{1, 5, 16, 64} {
-		c := scenario{group: distantGroup("Free keys", roundTrip), name: counted(callers, "caller")}
-		for _, p := range peers.All() {
+	for _, callers := range callers {
+		c := scenario{group: distantGroup(group, roundTrip), name: counted(callers, "caller")}
+		for _, p := range measured {
 			c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {
 				if err := n.forget(ctx); err != nil {
 					return nil, err

@@ -16,7 +16,8 @@ func pairs() Section {
 		Name:  "pairs",
 		Title: "Lock and unlock a free key",
 		About: "Each goroutine locks and unlocks a key of its own through one client that all share. " +
-			"rueidislock has a client of its own, which pipelines always: it is the same one in the first two tables.",
+			"rueidislock has a client of its own, which pipelines always: it is the same one in the first two tables. " +
+			"In the last table, redlatch sends its commands over a plain client of go-redis, or over other clients.",
 		Metrics: []report.Metric{
 			{Key: "rate", Title: "pairs/s", Unit: report.Rate},
 			{Key: "client", Title: "client CPU a pair", Unit: report.Seconds},
@@ -31,17 +32,20 @@ func pairs() Section {
 			one, masters := startNodes(tb, 1), startCluster(tb)
 			var cases []scenario
 			for _, client := range []struct {
-				group string
-				kind  peers.Kind
-				nodes []node
+				group      string
+				kind       peers.Kind
+				nodes      []node
+				peers      []peers.Peer
+				goroutines []int
 			}{
-				{"Plain client", peers.Plain, one},
-				{"AutoPipeline client", peers.AutoPipeline, one},
-				{"Cluster of three masters", peers.Cluster, masters},
+				{"Plain client", peers.Plain, one, peers.All(), []int{1, 16, 256}},
+				{"AutoPipeline client", peers.AutoPipeline, one, peers.All(), []int{1, 16, 256}},
+				{"Cluster of three masters", peers.Cluster, masters, peers.All(), []int{1, 16, 256}},
+				{"Other clients", peers.Plain, one, peers.Clients(), []int{16, 256}},
 			} {
-				for _, goroutines := range []int{1, 16, 256} {
+				for _, goroutines := range client.goroutines {
 					c := scenario{group: client.group, name: counted(goroutines, "goroutine")}
-					for _, p := range peers.All() {
+					for _, p := range client.peers {
 						target := client.nodes[0].target()
 						target.Client = client.kind
 						c.entries = append(c.entries, entry{p.Name, func(ctx context.Context) (report.Sample, error) {

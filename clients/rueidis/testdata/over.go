@@ -15,8 +15,9 @@ import (
 
 // .ci/over adds this file to the package redistest, so that the clients of tests are those of rueidis.
 func init() {
+	KeepsReplicas = true
 	NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
-		c, err := rueidis.NewClient(rueidis.ClientOption{
+		return over(tb, o.DB, rueidis.ClientOption{
 			InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB,
 			ForceSingleClient: true, // else none can be made while the server is down
 			DisableCache:      true, // miniredis has none
@@ -26,15 +27,28 @@ func init() {
 				}
 				return d.DialContext(ctx, cmp.Or(o.Network, "tcp"), addr)
 			},
-		})
-		if c == nil {
-			tb.Fatal(err)
-		}
-		client := redlatchrueidis.NewInDatabase(c, o.DB).(*redis.Client)
-		tb.Cleanup(func() {
-			_ = client.Close()
-			c.Close()
-		})
-		return client
+		}).(*redis.Client)
 	}
+	NewCluster = func(tb testing.TB, o *redis.ClusterOptions) *redis.ClusterClient {
+		return over(tb, 0, rueidis.ClientOption{InitAddress: o.Addrs}).(*redis.ClusterClient)
+	}
+	NewFailover = func(tb testing.TB, o *redis.FailoverOptions) *redis.Client {
+		return over(tb, o.DB, rueidis.ClientOption{
+			InitAddress: o.SentinelAddrs, Sentinel: rueidis.SentinelOption{MasterSet: o.MasterName}, SelectDB: o.DB,
+		}).(*redis.Client)
+	}
+}
+
+func over(tb testing.TB, database int, o rueidis.ClientOption) redis.UniversalClient {
+	tb.Helper()
+	c, err := rueidis.NewClient(o)
+	if c == nil {
+		tb.Skip("rueidis makes no client of a Cluster, or of Sentinels, that cannot be reached: ", err)
+	}
+	client := redlatchrueidis.NewInDatabase(c, database)
+	tb.Cleanup(func() {
+		_ = client.Close()
+		c.Close()
+	})
+	return client
 }

@@ -5,18 +5,19 @@ import (
 	"testing"
 )
 
+const clusterMasters, clusterSlots = 3, 16384
+
 // StartCluster returns three masters of a Redis Cluster that share its slots.
 func StartCluster(tb testing.TB, args ...string) []*Server {
 	tb.Helper()
-	const count, slots = 3, 16384
 	var masters []*Server
-	for i := range count {
+	for i := range clusterMasters {
 		s := StartTCP(tb, append(args, "--cluster-enabled", "yes")...)
 		// As redis-cli does: masters with the same epoch settle on others when they meet, and one
 		// that does so while a test moves its slot takes the slot back.
 		words := [][]any{
 			{"cluster", "set-config-epoch", i + 1},
-			{"cluster", "addslotsrange", i * slots / count, (i+1)*slots/count - 1},
+			{"cluster", "addslotsrange", i * clusterSlots / clusterMasters, (i+1)*clusterSlots/clusterMasters - 1},
 		}
 		for _, other := range masters {
 			host, port := hostPort(tb, other)
@@ -34,7 +35,7 @@ func StartCluster(tb testing.TB, args ...string) []*Server {
 		until(tb, "the cluster is ready", func() bool {
 			// Redis 6.2 has no CLUSTER SHARDS.
 			return strings.Contains(c.ClusterInfo(tb.Context()).Val(), "cluster_state:ok") &&
-				len(c.ClusterSlots(tb.Context()).Val()) == count //nolint:staticcheck // see above
+				len(c.ClusterSlots(tb.Context()).Val()) == clusterMasters //nolint:staticcheck // see above
 		})
 	}
 	return masters

@@ -41,7 +41,7 @@ type Server struct {
 // are no TCP port, no snapshots and no append-only file.
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, Binary(), false, args)
+	s := mustOpen(tb, Binary(), "", args)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -49,7 +49,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // StartProgram is like [Start] with a program that does what redis-server does.
 func StartProgram(tb testing.TB, program string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, program, false, nil)
+	s := mustOpen(tb, program, "", nil)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -57,7 +57,7 @@ func StartProgram(tb testing.TB, program string) *Server {
 // StartTCP is like [Start] with a server that listens on a TCP port of 127.0.0.1.
 func StartTCP(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	s := mustOpen(tb, Binary(), true, args)
+	s := mustOpen(tb, Binary(), plainPort, args)
 	tb.Cleanup(s.close)
 	return s
 }
@@ -96,20 +96,30 @@ func MustHave(tb testing.TB, program string) {
 	tb.Skip(missing)
 }
 
-// mustOpen returns a server, which the caller must close. It tries several ports. They are below
-// those that outgoing connections are given, so that none of them takes the port while a server
-// restarts, and leave room for the bus port of a cluster, which is 10,000 higher.
-func mustOpen(tb testing.TB, program string, tcp bool, args []string) *Server {
+// The options of redis-server for its TCP port.
+const (
+	plainPort = "--port"
+	tlsPort   = "--tls-port"
+)
+
+// mustOpen returns a server, which the caller must close. kind is the option for its TCP port, or "".
+// It tries several ports. They are below those that outgoing connections are given, so that none of
+// them takes the port while a server restarts, and leave room for the bus port of a cluster, which
+// is 10,000 higher.
+func mustOpen(tb testing.TB, program, kind string, args []string) *Server {
 	tb.Helper()
 	MustBeInstalled(tb)
 	for try := 1; ; try++ {
 		port := 0
-		if tcp {
+		if kind != "" {
 			port = 20_000 + rand.IntN(10_000)
 		}
-		s, err := open(program, port, args)
-		if err == nil {
+		s, err := open(program, kind, port, args)
+		switch {
+		case err == nil:
 			return s
+		case kind == tlsPort && strings.Contains(err.Error(), "Bad directive"):
+			tb.Skip("this server was built without TLS: test skipped")
 		}
 		if try == 10 || !strings.Contains(err.Error(), "Address already in use") {
 			tb.Fatal(err)
@@ -122,22 +132,19 @@ func mustOpen(tb testing.TB, program string, tcp bool, args []string) *Server {
 //
 // The socket is there in any case because it shows who answers: a port may belong to
 // somebody else's server.
-func open(program string, port int, args []string) (*Server, error) {
+func open(program, kind string, port int, args []string) (*Server, error) {
 	// The path of a unix socket is limited to about 100 bytes: tb.TempDir is too long.
 	dir, err := os.MkdirTemp("", "rl")
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{network: "unix", addr: filepath.Join(dir, socketName), dir: dir, program: program}
-	if port != 0 {
+	s.args = []string{"--bind", "127.0.0.1", "--port", "0", "--save", "", "--appendonly", "no"}
+	if kind != "" {
 		s.network, s.addr = "tcp", "127.0.0.1:"+strconv.Itoa(port)
+		s.args = append(s.args, kind, strconv.Itoa(port))
 	}
-	s.args = append([]string{
-		"--bind", "127.0.0.1",
-		"--port", strconv.Itoa(port),
-		"--save", "",
-		"--appendonly", "no",
-	}, args...)
+	s.args = append(s.args, args...)
 	if s.process, err = launch(s.dir, s.program, s.args); err != nil {
 		s.close()
 		return nil, err
@@ -177,6 +184,24 @@ var NewClient = func(tb testing.TB, o *redis.Options) *redis.Client {
 	tb.Cleanup(func() { _ = client.Close() })
 	return client
 }
+
+// NewCluster is like [NewClient], of a Cluster.
+var NewCluster = func(tb testing.TB, o *redis.ClusterOptions) *redis.ClusterClient {
+	client := redis.NewClusterClient(o)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// NewFailover is like [NewClient], of the primary of Sentinels.
+var NewFailover = func(tb testing.TB, o *redis.FailoverOptions) *redis.Client {
+	client := redis.NewFailoverClient(o)
+	tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// KeepsReplicas says that the clients keep their connections to a server that has become a replica.
+// go-redis does not. Those of rueidis end with its ConnLifetime.
+var KeepsReplicas bool
 
 // User returns [Server.Options] of the user locks, who has the given rights, in the words of ACL
 // SETUSER. Redis 5 has no ACL: there the test is skipped.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -67,6 +68,17 @@ func TestMissingRedisSkipsUnlessItIsRequired(t *testing.T) {
 		require.PanicsWithError(t, "over", func() { Start(&o) })
 		require.Equal(t, want, o)
 	}
+}
+
+// TestServerWithoutTLSSkips a test that needs it. Such a server does not know the option.
+func TestServerWithoutTLSSkips(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "redis-server")
+	script := "#!/bin/sh\necho Bad directive or wrong number of arguments\nexit 1\n"
+	require.NoError(t, os.WriteFile(program, []byte(script), 0o700)) //nolint:gosec // it is run
+	t.Setenv("REDLATCH_REDIS_SERVER", program)
+	o := observer{TB: t}
+	require.PanicsWithError(t, "over", func() { StartTLS(&o) })
+	require.Equal(t, "this server was built without TLS: test skipped", o.skipped)
 }
 
 // observer is a testing.TB that records how a test would have ended.

@@ -29,7 +29,7 @@ func Shared(tb testing.TB) *Server {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.server == nil {
-		shared.server = mustOpen(tb, Binary(), false, nil)
+		shared.server = mustOpen(tb, Binary(), "", nil)
 	}
 	return shared.server
 }
