@@ -299,6 +299,8 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 		o.Answer = line.Unconfirmed
 	case permanent(err):
 		o.Answer = line.Permanent
+	default:
+		o.Opens = opensFirst(err)
 	}
 	o.Clean = !mayBeThere(got, err) &&
 		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*rediserr.NotDone)))

@@ -263,9 +263,8 @@ func permanent(err error) bool {
 	return slices.ContainsFunc(unfixable, func(target error) bool { return errors.Is(err, target) })
 }
 
-// opensFirst reports whether an attempt failed only since the first connection, or with a quorum those of some nodes,
-// took
-// longer than the attempt.
+// opensFirst reports whether an attempt failed only since the first connection, or with a quorum those
+// of some nodes, took longer than the attempt.
 func opensFirst(err error) bool {
 	var q *QuorumError
 	if errors.As(err, &q) {

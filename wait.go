@@ -75,15 +75,7 @@ func (e *engine) lock(ctx context.Context, r *waiter) (*Lock, error) {
 		}
 		ctx = waiting
 	}
-	for {
-		lock, err := e.wait(ctx, r)
-		if err == nil || !opensFirst(err) || ctx.Err() != nil {
-			return lock, err
-		}
-		if hook, trouble := e.troubleOf(&r.request, r.attempts, err); hook != nil {
-			hook(ctx, trouble)
-		}
-	}
+	return e.wait(ctx, r)
 }
 
 // wait makes a first attempt, and waits in line unless that fails.
@@ -99,6 +91,10 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 		case errors.Is(err, ErrNotAcquired):
 			r.refusal, r.told = err, true
 			r.refused(ctx, e, r.cfg.hooks.Waiting, news{err, r.attempts})
+		case opensFirst(err) && ctx.Err() == nil:
+			if hook, trouble := e.troubleOf(&r.request, r.attempts, err); hook != nil {
+				hook(ctx, trouble)
+			}
 		case !errors.Is(err, errBehind):
 			return lock, err
 		}
@@ -172,7 +168,6 @@ func (e *engine) lineLocked(r *request) *keyLine {
 func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
 	r.ctx, r.over = ctx, make(chan struct{})
 	c := &r.caller
-	*c = line.Caller[*waiter]{} // it may have stood in line before
 	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
 	hooks := &r.cfg.hooks
 	c.Follows = hooks.Moved != nil && !e.several(r.cfg)

@@ -68,6 +68,7 @@ type Outcome struct {
 	Err    error // for the callers; nil if Answer is Held
 	Clean  bool  // apart from its entry, the attempt has left nothing in Redis, and cannot run later
 	Ended  bool  // a message has handed the key to the token meanwhile, and that claim has ended
+	Opens  bool  // of a failure: the first connection still opens, so nobody's wait ends
 
 	// Of a refusal.
 	Left     time.Duration // what is left of the holder's lease; 0: unknown

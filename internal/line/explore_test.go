@@ -174,6 +174,7 @@ func (g *game) line(i int) {
 	}
 	if p.ask.state != none { // the server does not run it later
 		g.spend(replyLost, "unknown", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Failed}) })
+		g.spend(replyLost, "opens", i, func(w *scene) { g.outcome(w, i, Outcome{Answer: Failed, Opens: true}) })
 	}
 	for j, m := range p.messages {
 		if m.token == 0 || j > 0 && m == p.messages[j-1] {

@@ -23,7 +23,7 @@ const start = clock.Mono(1000 * time.Second)
 //	    queues, polls
 //	join NAME [for D] [waited D] [hook] [follows] [refused]            for: until its deadline
 //	granted [fresh], refused, failed, permanent, late                  the outcome of an acquire, with
-//	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended]
+//	    [left D] [first] [fresh] [foreign] [moved] [clean] [ended] [opens]
 //	refusals N                                                         due and refused, N times; the output is that of the last
 //	message TOKEN [late], lost TOKEN
 //	unlock TOKEN [fixed] [apart]                                       the turn may not pass the lock on; the release carries nothing
@@ -132,7 +132,7 @@ func (s *scenario) notGranted(name string, a explore.Words, out []Effect[string,
 		panic("no such event: " + name)
 	}
 	return s.m.NotGranted(s.f, Outcome{
-		Answer: answer, Err: errors.New(name), Clean: a.Has("clean") || answer == Refused, Ended: a.Has("ended"),
+		Answer: answer, Err: errors.New(name), Clean: a.Has("clean") || answer == Refused, Ended: a.Has("ended"), Opens: a.Has("opens"),
 		Left: a.Duration("left"), First: a.Has("first"), NewEntry: a.Has("fresh"), Foreign: a.Has("foreign"),
 		Moved: a.Has("moved"),
 	}, out)

@@ -97,6 +97,9 @@ func (m *Machine[T, A]) follow(out []Effect[T, A]) []Effect[T, A] {
 // failed ends the waits of those who joined before the attempt and have seen no other owner. A
 // permanent error ends all.
 func (m *Machine[T, A]) failed(o Outcome, out []Effect[T, A]) []Effect[T, A] {
+	if o.Opens {
+		return out
+	}
 	for c := m.callers.head; c != nil; {
 		after := c.next
 		if o.Answer == Permanent || !c.Refused && m.shown < c.number && c.number <= m.askedFor {

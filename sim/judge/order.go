@@ -38,7 +38,7 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 				continue
 			}
 			at, known := told[waits{a.Owner, place, a.Begun}]
-			inLine := a.Line != "" && a.Line == k.Line && (!h.Faulty || known && at < k.Begun && k.Begun > opens)
+			inLine := a.Line != "" && a.Line == k.Line && (!h.Faulty || known && at < k.Begun)
 			turn := before != nil && before.Fence/passes == k.Fence/passes
 			between := !h.Faulty && !adopted && !turn && a.Queues && k.Queues && !a.Confirms && !h.asking(a, k) &&
 				a.Begun+patience < h.filled(k)
@@ -48,9 +48,6 @@ func order(h *History, broken func(time.Duration, string, ...any)) {
 		}
 	}
 }
-
-// opens is until when a first connection may take longer than an attempt: callers of such a line come anew.
-const opens = 6 * time.Second
 
 // patience is how much later somebody must have come to be out of order. A line that polls at first
 // queues after a second.

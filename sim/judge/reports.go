@@ -114,7 +114,7 @@ func (h *History) waiting(
 		exact := (c.What == "Lock" || c.What == "Do") && !c.Migrates
 		several := c.Mode == Reader || c.Mode == Permit && c.Limit > 1 || c.Whole && !c.Migrates
 		return c.Returned < e.At || !c.mayWait() && c.What != "Lead" || c.Begun > since || exact && c.Begun < since ||
-			several && e.Text == "Moved" && e.At > opens
+			several && e.Text == "Moved"
 	})
 	say(!errors.Is(r.Err, redlatch.ErrNotAcquired), "a refusal")
 	if len(calls) == 0 {

@@ -3,10 +3,14 @@ package behavior_test
 import (
 	"context"
 	"net"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
@@ -18,6 +22,8 @@ import (
 // time for each command.
 func (w *world) far(t *testing.T, trip time.Duration) *redis.Client {
 	o := w.Options
+	// Else go-redis sets a connection up under a mutex, which keeps the time of a bubble from going on.
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		time.Sleep(trip) // of the bubble
 		conn, err := w.Options.Dialer(ctx, network, addr)
@@ -82,3 +88,38 @@ func TestLockDoesNotWaitLongerThanADialForTheFirstConnection(t *testing.T) {
 		}
 	})
 }
+
+// TestSlowFirstConnectionChangesNoOrder: those who wait while it opens keep their places, and hear of one holder once.
+func TestSlowFirstConnectionChangesNoOrder(t *testing.T) {
+	onEvery(t, everyLocker(), func(t *testing.T, w *world) {
+		holder := mustLock(t, w.locker(t), "k", redlatch.WithTTL(time.Minute))
+		l := made(w.make(w.far(t, 300*time.Millisecond)))
+		var told, moved atomic.Int64
+		served := make(chan int, 5)
+		for i := range cap(served) {
+			go func() {
+				lock, err := l.Lock(t.Context(), "k", redlatch.WithHooks(redlatch.Hooks{
+					Waiting: func(context.Context, redlatch.Event) { told.Add(1) },
+					Moved:   func(context.Context, redlatch.Event) { moved.Add(1) },
+				}))
+				if assert.NoError(t, err) {
+					served <- i
+					assert.NoError(t, lock.Unlock(t.Context()))
+				}
+			}()
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(6 * time.Second)
+		require.Zero(t, moved.Load(), "one has the key")
+		shared := len(served) == cap(served) // readers
+		require.True(t, shared || told.Load() == int64(cap(served)), "told %d", told.Load())
+		require.NoError(t, holder.Unlock(t.Context()))
+		for i := range cap(served) {
+			got := await(t, served, "served")
+			require.True(t, got == i || shared || !slices.Contains(inOneLine, w.name), "%d is served as number %d", got, i)
+		}
+	})
+}
+
+// inOneLine are the kinds whose callers stand in one line of their Locker.
+var inOneLine = []string{"SetNXPX", "Redlock", "LegacySetNX", "Write"}
