@@ -58,8 +58,12 @@ func TestDocumentedCommandsWork(t *testing.T) {
 		cmd := redlatchCmd(t, s.url)
 		path := "PATH=" + filepath.Dir(cmd.Path) + ":" + programs + ":" + os.Getenv("PATH")
 		cmd.Path, cmd.Args, cmd.Env = "/bin/sh", []string{"sh", "-c", line}, append(cmd.Env, path)
+		watches := strings.HasPrefix(line, "redlatch watch") // for ever
+		if watches {
+			cmd.Args[2] = "exec " + line // so that start ends it
+		}
 		p := start(t, cmd)
-		if strings.HasPrefix(line, "redlatch watch") { // for ever
+		if watches {
 			locktest.Eventually(t, line, func() bool { return strings.Contains(p.errors(), "watching") })
 			continue
 		}
