@@ -4,7 +4,7 @@ package lua
 // GODEBUG=fips140=only makes that a panic. After a change of a script, "go test
 // ./internal/lua -update" writes them anew.
 var digests = map[string]string{
-	"acquire.lua":           "8b8ceab45f75629baaadb0b0f7e0b4b267075c68",
+	"acquire.lua":           "c1bd04bcff5e997ec35ea001756539cb3101d5ff",
 	"extend.lua":            "371bcc8221a6cc4ab7fddf661aa0b7a8b35479a0",
 	"inspect.lua":           "be2bb57a8e3a0418d85c1e031552810841a638fd",
 	"legacy_acquire.lua":    "833b0c57d7f2308e1e4b22aa0697af4b73274145",
@@ -15,8 +15,8 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "7cc56ef81292f2062ce71b249b089becd51471a3",
 	"quorum_release.lua":    "e4d6c4befcb2f98a7b0dbc0929ad5051b77170d9",
 	"release.lua":           "f3f823b3d76ebd868f0e9da96aeee64a216f9b31",
-	"semaphore_acquire.lua": "3c7d74d2f1f5d4f76830350f57deb8b68a9edcb8",
-	"semaphore_extend.lua":  "b03d133ae40c6e4c0ae50c2c1ae18193b6be9c0e",
+	"semaphore_acquire.lua": "8251b87927428d4221e4503f8cd6fd0d09455fbc",
+	"semaphore_extend.lua":  "c506930cba6fe5f2bdf279c449a1ffe58208df63",
 	"semaphore_inspect.lua": "7ea36b5f100d8689439ea1439031d16a60e76cc8",
-	"semaphore_release.lua": "8ce00d30faa59ad476d67e72a79e2bf036638172",
+	"semaphore_release.lua": "8e57e52de9e83366b49915d60519fe85e25db339",
 }

@@ -63,13 +63,13 @@ end
 local more -- the script has done its most
 if entry == '!' then
 local all = redis.call('ZRANGE', KEYS[3], '0', '64', 'WITHSCORES')
-local since = all[2] + 9e15
-local gone, silent = 0, time[1] * 1000000 + time[2] - since >= 300000 -- all lines look that soon after the end of a lease
+local since, current = all[2] + 9e15, time[1] * 1000000 + time[2]
+local gone, silent = 0, current - since >= 300000 -- all lines look that soon after the end of a lease
 for i = 3, #all, 2 do
   local score = all[i + 1] + 0
   local looked = score % 1 ~= 0
   if looked then redis.pcall('ZADD', KEYS[3], string.format('%.0f', math.floor(score)), all[i]) end
-  if silent and not looked and all[i] ~= own and score < since then
+  if silent and not looked and all[i] ~= own and (score < since or score > current) then
     redis.call('ZREM', KEYS[3], all[i])
     gone = gone + 1
   end

@@ -16,18 +16,21 @@ local function prove() redis.call('ZREM', KEYS[1], '~') end
 -- come. A key of another type counts as an empty queue.
 --
 -- That instant is the score of a mark, less zero. The mark is '!' and the entry. It comes before all entries, and goes with its own.
+-- A mark that is further ahead than patience is none: the clock was set back.
 local mark
+local patience = 3000000
 local function first()
   local two = redis.pcall('ZRANGE', KEYS[3], '0', '1', 'WITHSCORES')
   mark = two[1] and string.sub(two[1], 1, 1) == '!' and two[1]
   if not mark then return two[1] end
-  return two[3], mark == '!' .. (two[3] or '') and two[2] + zero or nil
+  local till = two[2] + zero
+  return two[3], mark == '!' .. (two[3] or '') and till <= now + patience and till or nil
 end
 
--- keepBack lets the first entry keep later callers back for 3 s more. Its line looks more often than that, if its process is alive.
+-- keepBack lets the first entry keep later callers back for patience more. Its line looks more often than that, if its process is alive.
 local function keepBack(entry)
   if mark and mark ~= '!' .. entry then redis.call('ZREM', KEYS[3], mark) end
-  redis.call('ZADD', KEYS[3], string.format('%.0f', now + 3000000 - zero), '!' .. entry)
+  redis.call('ZADD', KEYS[3], string.format('%.0f', now + patience - zero), '!' .. entry)
 end
 
 -- leaving is the token whose permit is being released, until it is granted another one. It counts as one without a permit.

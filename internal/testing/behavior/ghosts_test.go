@@ -230,6 +230,23 @@ func TestFrozenWaitersCostTwoClaims(t *testing.T) {
 	}
 }
 
+// TestFrozenWaitersCostTwoClaimsWhenTheClockOfRedisWasSetBack: the times at which they queued lie ahead then.
+func TestFrozenWaitersCostTwoClaimsWhenTheClockOfRedisWasSetBack(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		lock := mustLock(t, w.locker(t), "k")
+		w.frozen(t, "2000", "", 10)
+		time.Sleep(10 * time.Millisecond)
+		got := waitInLine(t, w.locker(t), "k")
+		w.Step(-time.Hour)
+		begin := time.Now()
+		require.NoError(t, lock.Unlock(t.Context()))
+		next := await(t, got, "a line is served")
+		require.Less(t, time.Since(begin), 4500*time.Millisecond)
+		require.NoError(t, next.Unlock(t.Context()))
+		time.Sleep(2 * time.Minute)
+	})
+}
+
 // TestTokenOfOlderDataIsReleased: a refusal names it, and its process does not know it. Others may rely on a token that
 // was given out, and the holder of a lost one has its grace to stop: those stay.
 func TestTokenOfOlderDataIsReleased(t *testing.T) {

@@ -149,13 +149,14 @@ const mark = "!"
 // callRoll is roll_call.lua. It reports whether it has done its most.
 func (m *model) callRoll(queue, own string) (more bool) {
 	since := m.score(queue, mark) + zero
+	old := func(score int64) bool { return score < since || score > m.now }
 	entries := m.members(queue)[1:]
 	gone := 0
 	for _, entry := range entries[:min(len(entries), most)] {
 		switch {
 		case m.halved(queue, entry):
 			_ = attempt(func() { m.zadd(queue, m.score(queue, entry), entry) })
-		case m.now-since >= 300_000 && entry != own && m.score(queue, entry) < since:
+		case m.now-since >= 300_000 && entry != own && old(m.score(queue, entry)):
 			m.zrem(queue, entry)
 			gone++
 		}

@@ -301,8 +301,8 @@ func (m *model) head(queue string) (entry string, ends int64) {
 	if all == nil || !strings.HasPrefix(all[0], "!") {
 		return words(all).at(0), 0
 	}
-	if all[0] == "!"+all[1] {
-		ends = m.score(queue, all[0]) + zero
+	if till := m.score(queue, all[0]) + zero; all[0] == "!"+all[1] && till <= m.now+3_000_000 {
+		ends = till
 	}
 	return all[1], ends
 }
