@@ -296,6 +296,10 @@ func (s *single) askOn(p *params, to hearer, got reply) {
 
 func (a *askedOn) hear(got reply) {
 	got.newEntry, got.resent = got.newEntry || a.sum.newEntry, got.resent || a.sum.resent
+	var last *rediserr.NotDone
+	if errors.As(got.err, &last) {
+		got.err = last.Err // an earlier one may have queued the entry
+	}
 	a.to.hear(got)
 }
 
