@@ -129,6 +129,8 @@ func (m *Machine[T, A]) wait(f Facts, at clock.Mono, out []Effect[T, A]) []Effec
 func (m *Machine[T, A]) next(f Facts, o Outcome) clock.Mono {
 	queued := m.token.entry != NoEntry
 	switch {
+	case o.Opens: // the attempt has lasted for its timeout
+		return f.Now
 	case o.Answer != Refused, !f.Listens, f.Untold, o.First && o.Foreign, !queued && (!f.Queues || m.hurried(f)):
 		m.looks++
 		d := poll(m.looks, m.Shortest, m.Longest, o.Left, f.Random)
