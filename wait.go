@@ -88,6 +88,8 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 		m := e.moment(clock.Now())
 		e.lines.locked(func() { e.lines.observeLocked(&m, m.now.Since(r.started), err) })
 		switch {
+		case err == nil:
+			return lock, nil
 		case errors.Is(err, ErrNotAcquired):
 			r.refusal, r.told = err, true
 			r.refused(ctx, e, r.cfg.hooks.Waiting, news{err, r.attempts})
