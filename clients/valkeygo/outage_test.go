@@ -86,8 +86,7 @@ func TestNodesOfAQuorumHaveTheirAddresses(t *testing.T) {
 // TestDialerThatDoesNotHeedItsCtxHoldsFewGoroutines, and no call for longer than its timeout. When it
 // has returned, calls are served.
 func TestDialerThatDoesNotHeedItsCtxHoldsFewGoroutines(t *testing.T) {
-	t.Parallel()
-	s := redistest.StartTCP(t)
+	s := redistest.StartTCP(t) // not parallel: it counts the goroutines of all
 	var dials atomic.Int64
 	goesOn := make(chan struct{})
 	l, err := redlatch.NewSetNXPX(redlatchvalkey.New(connect(t, s, func(o *valkey.ClientOption) {
