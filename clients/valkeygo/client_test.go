@@ -76,7 +76,6 @@ func TestQuorumNoticesTheSameServer(t *testing.T) {
 // TestSilentServerHoldsFewGoroutines: calls end with their timeouts. What valkey-go still waits for is
 // bounded, and ends when the server answers again.
 func TestSilentServerHoldsFewGoroutines(t *testing.T) {
-	t.Parallel()
 	s := redistest.Start(t)
 	l, err := redlatch.NewSetNXPX(redlatchvalkey.New(connect(t, s)), redlatch.WithOpTimeout(500*time.Millisecond))
 	require.NoError(t, err)
