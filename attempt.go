@@ -137,7 +137,9 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 
 // errBehind is the error of a call that was not refused by anybody: its time was over before the entries
 // of waiters that have ended had left the queue.
-var errBehind error = outage{&rediserr.NotDone{Err: errors.New("waiters that have ended are still being removed from its queue")}}
+var errBehind error = outage{&rediserr.NotDone{
+	Err: errors.New("waiters that have ended are still being removed from its queue"),
+}}
 
 // failed releases the token of a call that has no lock, if it may be in Redis. err is nil if it was
 // granted.

@@ -22,10 +22,11 @@ import (
 //	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
 //	the grant       keyLine.carry -> grantLock -> Lease.Begin - Lease.mu -> the caller has its Lock
 //	a renewal       Lease.renew - Lease.mu: core.tick -> send -> attempt.Extend -> Lease.Extended
-//	Unlock          Handle.Unlock - Lease.mu: core.unlock -> attempt.Pass -> keyLine.unlock - Machine.Unlock -> Serve the next caller,
-//	                or Give: attempt.giveBack sends the release, which may carry the next acquire
+//	Unlock          Handle.Unlock - Lease.mu: core.unlock -> attempt.Pass -> keyLine.unlock - Machine.Unlock
+//	                -> Serve the next caller, or Give: attempt.giveBack sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
-//	a reader        joinReaders -> Lease.Join - Lease.mu: core.join, without a command, if a reader was granted the key just now
+//	a reader        joinReaders -> Lease.Join - Lease.mu: core.join, without a command, if a reader was
+//	                granted the key just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
 // mutexes are lines.mu, Lease.mu, newestLeases.mu, tokenOps.mu of a quorum, Node.mu and

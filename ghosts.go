@@ -126,8 +126,8 @@ func (e *engine) loses(a *attempt) {
 	e.forgets(a)
 }
 
-// refusedBy doubts the leases that exclude the holder that a refusal has named. It releases that holder if it is a ghost
-// of this Locker, or of the other side of its pair. The acquire was sent at a time.
+// refusedBy doubts the leases that exclude the holder that a refusal has named. It releases that holder
+// if it is a ghost of this Locker, or of the other side of its pair. The acquire was sent at a time.
 func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
 	if holder == "" {
 		return

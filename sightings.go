@@ -8,8 +8,9 @@ import (
 )
 
 // What a Locker is told anyway can show that it has lost a lock: a refusal, an inspection, or a
-// grant to another token. It is not judged here, since it may be older than what it contradicts. It only makes a renewal
-// due, which compares the token: see lease.Lease.Doubt. A message follows a refusal, which has shown as much.
+// grant to another token. It is not judged here, since it may be older than what it contradicts. It
+// only makes a renewal due, which compares the token: see lease.Lease.Doubt. A message follows a
+// refusal, which has shown as much.
 
 // newestLeases has the newest lease of each key that this Locker holds, if a key has one holder. Of readers it has the
 // newest that others may have joined. It has none that has ended.

@@ -52,7 +52,8 @@ func NewInDatabase(c rueidis.Client, database int) redis.UniversalClient {
 		addr = addrs[0]
 	}
 	return redis.NewClient(&redis.Options{
-		Addr: addr, DB: database, Dialer: s.dial, Protocol: protocol, DisableIdentity: true, MaintNotificationsConfig: noNotices,
+		Addr: addr, DB: database, Dialer: s.dial, Protocol: protocol,
+		DisableIdentity: true, MaintNotificationsConfig: noNotices,
 		MaxRetries: never, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize,
 	})
 }

@@ -13,8 +13,8 @@ import (
 //
 // The answer was under way after T, so the offset is not too large, and what runs by latest runs
 // before the deadline. If it is too small, the command is refused, and the refusal has the time. The
-// fastest answer counts, so that a slow one does not shorten the time of the next send. The offset is too large if the clock of Redis was set back since, or has lost time. So it is
-// known for an hour only.
+// fastest answer counts, so that a slow one does not shorten the time of the next send. The offset is
+// too large if the clock of Redis was set back since, or has lost time. So it is known for an hour only.
 type clockOffset struct {
 	by    time.Duration
 	until clock.Mono // it is known; 0: it never was

@@ -38,7 +38,8 @@ type NoReply struct {
 func (e *NoReply) Error() string {
 	switch {
 	case e.First:
-		return fmt.Sprintf("no reply within %v: the first connection took longer (raise WithOpTimeout, or Ping first)", e.Within)
+		const text = "no reply within %v: the first connection took longer (raise WithOpTimeout, or Ping first)"
+		return fmt.Sprintf(text, e.Within)
 	case e.Last == nil:
 		return fmt.Sprintf("no reply within %v", e.Within)
 	case Answered(e.Last):
@@ -173,7 +174,8 @@ func Cause(err error) string {
 
 // redisWords begin the answers of Redis. Proxies have others, of which there is no end.
 var redisWords = strings.Fields(`ERR WRONGTYPE NOPERM NOAUTH WRONGPASS LOADING BUSY MASTERDOWN READONLY
-	NOREPLICAS MISCONF OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE NOTBUSY NOPROTO DENIED`)
+	NOREPLICAS MISCONF OOM CLUSTERDOWN MOVED ASK TRYAGAIN CROSSSLOT NOSCRIPT UNBLOCKED EXECABORT UNKILLABLE
+	NOTBUSY NOPROTO DENIED`)
 
 // Retryable reports whether the same command may soon succeed. The contexts of calls that go on
 // have not ended.

@@ -47,7 +47,8 @@ func (h *History) gaveBack(k *Hold) bool {
 // of them applies to all", and so does what keeps writers out.
 func (h *History) extended(k *Hold) bool {
 	for _, o := range h.holds {
-		if o.Mode == Reader && o.Owner == k.Owner && o.Fence == k.Fence && (len(o.Extends) > 0 || o.Keep > 0 || o.MinHold > 0) {
+		longer := len(o.Extends) > 0 || o.Keep > 0 || o.MinHold > 0
+		if longer && o.Mode == Reader && o.Owner == k.Owner && o.Fence == k.Fence {
 			return true
 		}
 	}

@@ -90,12 +90,14 @@ var themes = []theme{
 	},
 	{
 		name: "return", kinds: queued, processes: [2]int{4, 6}, lockers: 1, keys: 1, delays: near, grid: ms,
-		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do}, options: fleeting, patience: patient, steps: brisk,
+		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do},
+		options: fleeting, patience: patient, steps: brisk,
 		faults: []Trouble{Return}, every: 1500 * ms,
 	},
 	{
 		name: "frozen", kinds: queued, processes: [2]int{4, 6}, lockers: 1, keys: 1, delays: near, grid: ms,
-		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do}, options: fleeting, patience: patient, steps: brisk,
+		rate: 60, bursts: 20, burst: 6, calls: []Call{Lock, Lock, Lock, Do},
+		options: fleeting, patience: patient, steps: brisk,
 		faults: []Trouble{Freeze}, every: 500 * ms,
 	},
 	{

@@ -15,7 +15,8 @@ func distance() Section {
 	return Section{
 		Name:  "distance",
 		Title: "Over a network",
-		About: "The connections of the clients delay what they send for the round trip. On free keys, and with other clients than go-redis, each caller, a goroutine of one client, " +
+		About: "The connections of the clients delay what they send for the round trip. " +
+			"On free keys, and with other clients than go-redis, each caller, a goroutine of one client, " +
 			"locks and unlocks a key of its own, for -d or 100 round trips after a warm-up; " +
 			"a pair takes two round trips at least. " +
 			"In the other groups, so many clients times so many goroutines want one key, one of its permits, or to read it, " +

@@ -58,7 +58,8 @@ func luaMutants(file, source string) (found []mutant) {
 			}
 		}
 		statement := strings.TrimSpace(line[:code])
-		if luaDropped.MatchString(statement) && !luaKept.MatchString(statement) && whole(statement) && (i+1 == len(lines) || !continues(lines[i+1])) {
+		ends := whole(statement) && (i+1 == len(lines) || !continues(lines[i+1]))
+		if ends && luaDropped.MatchString(statement) && !luaKept.MatchString(statement) {
 			from := strings.Index(line, statement)
 			add(from, from+len(statement), "")
 		}

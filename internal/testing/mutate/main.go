@@ -1,6 +1,6 @@
 // Command mutate shows whether the tests notice when the code is wrong. It changes the code of the root, of
-// internal/node, inbox, lease and line, and of the scripts, in one place at a time: a condition is negated, a bound moved,
-// a number doubled, an operator swapped, a statement left out. Each change is a mutant. Tests that fail kill it.
+// internal/node, inbox, lease and line, and of the scripts, in one place at a time: a condition is negated, a
+// bound moved, a number doubled, an operator swapped, a statement left out. Each change is a mutant. Tests that fail kill it.
 //
 //	go run ./internal/testing/mutate -n 60 -seed 7            # 60 mutants, which the seed chooses
 //	go run ./internal/testing/mutate -n 0 -of node/outcome    # all of the files with that in their names

@@ -61,7 +61,8 @@ func firstLine(text string) string {
 
 // mutated are the files that mutantsOf changes.
 var mutated = []string{
-	"*.go", "*.lua", "internal/node/*.go", "internal/inbox/*.go", "internal/lease/*.go", "internal/line/*.go", "internal/lua/*.lua",
+	"*.go", "*.lua", "internal/node/*.go", "internal/inbox/*.go", "internal/lease/*.go", "internal/line/*.go",
+	"internal/lua/*.lua",
 }
 
 // mutantsOf returns all mutants of the repository at root, in the order of the files.

@@ -61,8 +61,8 @@ type stage struct {
 	pkg string
 }
 
-// stagesOf returns the stages of a mutant: the tests of its package, and then those which see all. The tests that compare
-// texts of scripts, or replies with recorded ones, are not among them: they fail for every change.
+// stagesOf returns the stages of a mutant: the tests of its package, and then those which see all. The tests
+// that compare texts of scripts, or replies with recorded ones, are not among them: they fail for every change.
 func stagesOf(m *mutant) []stage {
 	all := []stage{{".", "."}, {".", "./internal/testing/behavior"}, {"sim", "."}}
 	switch dir := path.Dir(m.file); {
@@ -126,7 +126,8 @@ func (t tree) run(ctx context.Context, s stage) (fate, error) {
 const mostMemory = "8000000"
 
 func (t tree) goTest(ctx context.Context, dir, pkg string, flags ...string) (out []byte, err error) {
-	words := append([]string{"-c", "ulimit -v " + mostMemory + ` && exec go test "$@"`, "sh", "-vet=off", "-count=1", pkg}, flags...)
+	script := "ulimit -v " + mostMemory + ` && exec go test "$@"`
+	words := append([]string{"-c", script, "sh", "-vet=off", "-count=1", pkg}, flags...)
 	cmd := exec.CommandContext(ctx, "sh", words...)
 	cmd.Dir = filepath.Join(string(t), dir)
 	return cmd.CombinedOutput()
