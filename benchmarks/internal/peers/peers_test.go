@@ -31,9 +31,11 @@ func eachPeer(t *testing.T, client Kind, test func(t *testing.T, p Peer, server 
 			defer func() { require.NoError(t, l.Close()) }()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			lock, err := l.Lock(ctx, "warm") // loads the scripts
-			require.NoError(t, err)
-			require.NoError(t, lock.Unlock(ctx))
+			for range 20 { // loads the scripts, and opens both connections of clients that have two
+				lock, err := l.Lock(ctx, "warm")
+				require.NoError(t, err)
+				require.NoError(t, lock.Unlock(ctx))
+			}
 			test(t, p, server, l, ctx)
 		})
 	}
