@@ -15,10 +15,11 @@ func StartCluster(tb testing.TB, args ...string) []*Server {
 		s := StartTCP(tb, append(args, "--cluster-enabled", "yes")...)
 		// As redis-cli does: masters with the same epoch settle on others when they meet, and one
 		// that does so while a test moves its slot takes the slot back.
-		words := [][]any{
-			{"cluster", "set-config-epoch", i + 1},
-			{"cluster", "addslotsrange", i * clusterSlots / clusterMasters, (i+1)*clusterSlots/clusterMasters - 1},
+		slots := []any{"cluster", "addslots"} // Redis 6.2 takes no ranges
+		for slot := i * clusterSlots / clusterMasters; slot < (i+1)*clusterSlots/clusterMasters; slot++ {
+			slots = append(slots, slot)
 		}
+		words := [][]any{{"cluster", "set-config-epoch", i + 1}, slots}
 		for _, other := range masters {
 			host, port := hostPort(tb, other)
 			words = append(words, []any{"cluster", "meet", host, port})
