@@ -282,14 +282,15 @@ func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
 	switch {
 	case errors.Is(err, ErrNotAcquired):
 		o.Answer = line.Refused
-		o.Foreign = got.holder != "" && !wire.HandsOn(got.holder)
+		h := wire.Parse(got.holder)
+		o.Foreign = got.holder != "" && !h.HandsOn
 		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
 		w.holder = cmp.Or(got.holder, w.holder)
-		if a.request.cfg.noQueue && wire.Queues(got.holder) {
+		if a.request.cfg.noQueue && h.Queues {
 			a.engine.queued.note(a.id.lock, queuesFor)
 			w.factsLocked(m)
 		}
-		if a.engine.inbox != nil && !wire.Tells(got.holder) {
+		if a.engine.inbox != nil && !h.Tells {
 			w.untoldLocked(m)
 		}
 		if got.at != 0 && a.place != nil {

@@ -204,7 +204,7 @@ func (e *Election) leads() *Lock {
 // never calls [Hooks.Moved], Leader names the process that led when this one began to wait.
 func (e *Election) Leader() (owner string, known bool) {
 	if lock := e.leads(); lock != nil {
-		return wire.Owner(attemptOf(lock.current()).id.token), true
+		return wire.Parse(attemptOf(lock.current()).id.token).Owner, true
 	}
 	if e.candidacy == nil {
 		return "", false

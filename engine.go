@@ -236,12 +236,12 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 }
 
 func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, error) {
-	switch {
+	switch h := wire.Parse(token); {
 	case token == "":
 		return nil, invalid("token is empty")
-	case wire.IsKeeper(token):
+	case h.Kept:
 		return nil, errNotOurs // nobody holds the key
-	case e.reads && wire.IsWriter(token), e.writes && !wire.IsWriter(token):
+	case e.reads && h.Writes, e.writes && !h.Writes:
 		return nil, errNotOurs // it is that of the other side
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
@@ -271,10 +271,10 @@ func (e *engine) Inspect(ctx context.Context, key string) (Status, error) {
 	if got.seen != nil {
 		st = got.seen.status
 	}
-	token := string(st.Token)
-	st.Owner, st.Since = wire.Owner(token), wire.MadeAt(token)
-	switch st.Kept = wire.IsKeeper(token); {
-	case st.Kept:
+	h := wire.Parse(string(st.Token))
+	st.Owner, st.Since, st.Kept = h.Owner, h.MadeAt, h.Kept
+	switch {
+	case h.Kept:
 		st.Held, st.Token, st.Holders = false, "", 0
 	case st.Held:
 		st.Holders = max(st.Holders, 1)

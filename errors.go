@@ -246,11 +246,8 @@ func heldBy(key string, got reply) error {
 	if !errors.Is(got.err, ErrNotAcquired) || errors.Is(got.err, errSplit) || got.holder == "" && got.left == 0 {
 		return got.err
 	}
-	return &HeldError{
-		Key: key, Owner: wire.Owner(got.holder), Since: wire.MadeAt(got.holder),
-		TTL: got.left, Kept: wire.IsKeeper(got.holder),
-		err: got.err,
-	}
+	h := wire.Parse(got.holder)
+	return &HeldError{Key: key, Owner: h.Owner, Since: h.MadeAt, TTL: got.left, Kept: h.Kept, err: got.err}
 }
 
 // permanent reports whether retrying cannot fix err. A client that was closed stays closed, for

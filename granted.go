@@ -76,7 +76,7 @@ func (a *attempt) Report(ctx context.Context, r lease.Report) {
 func (a *attempt) fire(ctx context.Context, hook func(context.Context, Event), e Event) {
 	if hook != nil {
 		e.Strategy, e.Key = a.engine.name, a.id.key
-		e.Owner, e.Err = wire.Owner(a.id.token), asOutage(e.Err)
+		e.Owner, e.Err = wire.Parse(a.id.token).Owner, asOutage(e.Err)
 		hook(ctx, e)
 	}
 }
@@ -199,6 +199,6 @@ func (e *engine) keptOutBy(r *request, holder *engine) bool {
 
 // refusal returns what this process knows of the lock that it holds, for a caller that is refused key.
 func (a *attempt) refusal(key string) error {
-	token := a.id.token
-	return &HeldError{Key: key, Owner: wire.Owner(token), Since: wire.MadeAt(token), TTL: a.lease.Left(), ours: true}
+	h := wire.Parse(a.id.token)
+	return &HeldError{Key: key, Owner: h.Owner, Since: h.MadeAt, TTL: a.lease.Left(), ours: true}
 }

@@ -187,14 +187,13 @@ func readMembers(value any) (holding []Holder, kept []string) {
 	for pair := range slices.Chunk(fields, 2) {
 		token, _ := pair[0].(string)
 		left, ok := pair[len(pair)-1].(int64)
-		switch {
+		switch h := wire.Parse(token); {
 		case !ok:
-		case wire.IsKeeper(token):
+		case h.Kept:
 			kept = append(kept, token)
 		default:
 			holding = append(holding, Holder{
-				Owner: wire.Owner(token), Token: Token(token), Since: wire.MadeAt(token), TTL: clock.Milliseconds(left),
-				Writes: wire.IsWriter(token),
+				Owner: h.Owner, Token: Token(token), Since: h.MadeAt, TTL: clock.Milliseconds(left), Writes: h.Writes,
 			})
 		}
 	}
@@ -209,7 +208,8 @@ func readQueue(value any) (queue []Waiter) {
 		entry, _ := pair[0].(string)
 		micros, ok := pair[len(pair)-1].(int64)
 		if ok {
-			queue = append(queue, Waiter{wire.Owner(wire.TokenOf(entry)), time.Duration(micros) * time.Microsecond})
+			waited := time.Duration(micros) * time.Microsecond
+			queue = append(queue, Waiter{wire.Parse(wire.TokenOf(entry)).Owner, waited})
 		}
 	}
 	return queue

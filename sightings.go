@@ -77,7 +77,7 @@ func (e *engine) sees(holder, key string, asked clock.Mono) {
 
 // seen doubts the lease if it excludes a holder of its key.
 func (a *attempt) seen(holder string, asked clock.Mono) {
-	if holder == a.id.token || !a.engine.exclusive() && holder != "" && !wire.IsWriter(holder) {
+	if holder == a.id.token || !a.engine.exclusive() && holder != "" && !wire.Parse(holder).Writes {
 		return
 	}
 	a.lease.Doubt(asked)

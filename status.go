@@ -155,7 +155,7 @@ func (e *engine) forget(ctx context.Context, key string) error {
 func (e *engine) kept(ctx context.Context, r *request) ([]string, error) {
 	got := e.inspect(ctx, r)
 	switch {
-	case got.err != nil || got.seen == nil || !wire.IsKeeper(string(got.seen.status.Token)):
+	case got.err != nil || got.seen == nil || !wire.Parse(string(got.seen.status.Token)).Kept:
 		return nil, got.err
 	case got.seen.kept != nil:
 		return got.seen.kept, nil

@@ -123,7 +123,7 @@ type params struct {
 	*restoring // to extend
 
 	// To release.
-	keep  time.Duration // keep others out for this time, see wire.IsKeeper; 0: hand the lock on
+	keep  time.Duration // keep others out for this time, see wire.Keeper; 0: hand the lock on
 	began clock.Mono    // when the release was first asked for: what a repeat queues or keeps counts from then
 }
 

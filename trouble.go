@@ -83,7 +83,7 @@ func failureHook(h lease.Handle) func(ctx context.Context, err error) {
 			return
 		}
 		hooks.Trouble(ctx, Event{
-			Strategy: e.name, Key: id.key, Owner: wire.Owner(id.token), Fence: fenceOf(h),
+			Strategy: e.name, Key: id.key, Owner: wire.Parse(id.token).Owner, Fence: fenceOf(h),
 			Elapsed: clock.Now().Since(since), Cause: CauseFunc, Err: err,
 		})
 	}

@@ -125,15 +125,15 @@ func (w *watcher) print(message string) error {
 	if !ok || !wire.IsValue(h.Token) || !ours || !w.match(key) {
 		return nil
 	}
-	owner, begun := wire.Owner(h.Token), wire.MadeAt(h.Token)
+	next := wire.Parse(h.Token)
 	if len(w.owners) > mostNames {
 		clear(w.owners)
 	}
 	old, at := w.owners[h.Key], h.At.Time()
-	w.owners[h.Key] = owner
+	w.owners[h.Key] = next.Owner
 	_, err := fmt.Fprintf(w.out, "%s\t%s\t%s\t%s\t%d\t%s\n",
-		at.Format("15:04:05.000"), printable(key), named(old), named(owner), wire.Fence(h.Tick, 0),
-		rounded(max(at.Sub(begun), 0)))
+		at.Format("15:04:05.000"), printable(key), named(old), named(next.Owner), wire.Fence(h.Tick, 0),
+		rounded(max(at.Sub(next.MadeAt), 0)))
 	return err
 }
 

@@ -104,7 +104,7 @@ func numberOf(stamp uint64) uint64 { return stamp>>16<<12 | stamp&0xfff }
 // prefix the length of the prefix of its key, at most [LongestPrefix].
 func (m *Mint) Made(token string) (number uint64, prefix int, made bool) {
 	id, version := idOf(token)
-	if IsKeeper(token) || version != versionQueues && version != versionPolls {
+	if isKeeper(token) || version != versionQueues && version != versionPolls {
 		return 0, 0, false
 	}
 	stamp := binary.BigEndian.Uint64(id[:])

@@ -34,7 +34,7 @@ func TestMintKnowsItsTokens(t *testing.T) {
 		}
 		changed := []byte(token)
 		at := len(token) - 1 - i%(idLength-2)
-		muted := !Queues(token) && at == len(token)-idLength+19
+		muted := !Parse(token).Queues && at == len(token)-idLength+19
 		if changed[at] == '-' || at >= len(token)-2 || muted { // the length of the prefix, and whether its Locker is mute
 			continue
 		}

@@ -57,9 +57,9 @@ type Manner byte
 
 // The manners.
 const (
-	Queueing Manner = iota // it queues, see [Queues]
+	Queueing Manner = iota // it queues
 	Polling                // it polls
-	Mute                   // it polls, and cannot tell others that they have been handed the key, see [Tells]
+	Mute                   // it polls, and cannot tell others that they have been handed the key
 )
 
 // version returns the version of the UUID of a token.
@@ -70,28 +70,49 @@ func (m Manner) version() uint64 {
 	return versionPolls
 }
 
-// Tells reports whether the holder of a key can tell others when it hands the key on: its value is no
-// token of a Locker that is [Mute].
-func Tells(holder string) bool {
-	id, version := idOf(strings.TrimPrefix(holder, keeperPrefix))
-	return version != versionPolls || id[8]&mute == 0
+// A Holder is what the value of a key says of the one who holds it, or keeps others out.
+type Holder struct {
+	Kept   bool      // nobody holds the key: it keeps others out after an Unlock
+	Writes bool      // it is, or was, a writer
+	Owner  string    // empty: it has no name, or nobody holds the key
+	MadeAt time.Time // when its token was made, by the clock of its process; zero: unknown, or nobody holds the key
+
+	HandsOn bool // it is a client of this library, which hands the key on
+	Queues  bool // its Locker queues
+	Tells   bool // its Locker is not [Mute], so that it can tell others that it has handed them the key
 }
 
-// MadeAt returns when a token was made, by the clock of its process. It is the zero time for a
-// token without a UUID of these versions, such as most of other libraries.
-func MadeAt(token string) time.Time {
+// Parse reads the value of a key, which may be that of another library.
+func Parse(value string) (h Holder) {
+	token, kept := strings.CutPrefix(value, keeperPrefix)
+	h.Kept = kept
+	rest, writes := strings.CutPrefix(token, WriterMark)
+	h.Writes = writes
+	if h.HandsOn = minted(token); h.HandsOn && !kept {
+		h.Owner = rest[:max(len(rest)-idLength-1, 0)]
+	}
 	id, version := idOf(token)
-	if IsKeeper(token) || version != versionQueues && version != versionPolls {
+	if !kept {
+		h.MadeAt = madeAt(id, version)
+	}
+	h.Queues = version == versionQueues
+	h.Tells = version != versionPolls || id[8]&mute == 0
+	return h
+}
+
+// madeAt returns when the token with a UUID was made. It is zero for one without a UUID of these versions,
+// such as most of other libraries.
+func madeAt(id uuid.UUID, version uuid.Version) time.Time {
+	if version != versionQueues && version != versionPolls {
 		return time.Time{}
 	}
 	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16))
 }
 
-// Queues reports whether the holder of a key is of a Locker that queues: its value is a token of
-// one, or keeps others out for one.
-func Queues(holder string) bool {
-	_, version := idOf(strings.TrimPrefix(holder, keeperPrefix))
-	return version == versionQueues
+// IsValue reports whether value is a token of this library, or keeps others out for one.
+func IsValue(value string) bool {
+	id, version := idOf(strings.TrimPrefix(value, keeperPrefix))
+	return len(value) <= LongestValue && !madeAt(id, version).IsZero()
 }
 
 // idOf returns the UUID of a token, and its version; 0: it has none.
@@ -113,15 +134,6 @@ func minted(token string) bool {
 	return at >= 0 && uuid.Validate(token[at:]) == nil && (at == 0 || token[at-1] == '/')
 }
 
-// Owner returns the owner in a token, or "".
-func Owner(token string) string {
-	if !minted(token) || IsKeeper(token) {
-		return ""
-	}
-	token = strings.TrimPrefix(token, WriterMark)
-	return token[:max(len(token)-idLength-1, 0)]
-}
-
 // keeperPrefix begins the value that keeps others out after an Unlock: the token follows. No token
 // begins with it, so nobody can acquire, adopt or extend that.
 const keeperPrefix = "~"
@@ -129,38 +141,24 @@ const keeperPrefix = "~"
 // LongestValue is the length of the longest value of a lock of this library.
 const LongestValue = len(keeperPrefix) + Longest
 
-// IsValue reports whether value is a token of this library, or keeps others out for one.
-func IsValue(value string) bool {
-	return len(value) <= LongestValue && !MadeAt(strings.TrimPrefix(value, keeperPrefix)).IsZero()
-}
-
 // Keeper returns the value that keeps others out after an Unlock with a token.
 func Keeper(token string) string { return keeperPrefix + token }
 
-// IsKeeper reports whether a value keeps others out after an Unlock.
-func IsKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
+// isKeeper reports whether a value keeps others out after an Unlock.
+func isKeeper(value string) bool { return strings.HasPrefix(value, keeperPrefix) }
 
 // WriterMark begins the token of a writer. No owner begins with it. The scripts of a semaphore look
 // for it.
 const WriterMark = "!"
-
-// IsWriter reports whether a value is the token of a writer, or keeps others out for one.
-func IsWriter(value string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(value, keeperPrefix), WriterMark)
-}
-
-// HandsOn reports whether the holder of a key hands it on: its value is a token of this library, or
-// keeps others out for one.
-func HandsOn(holder string) bool { return minted(strings.TrimPrefix(holder, keeperPrefix)) }
 
 // CheckOwner refuses a name that is too long or not printable.
 func CheckOwner(name string) error {
 	switch {
 	case len(name) > longestOwner:
 		return fmt.Errorf("longer than %d bytes", longestOwner)
-	case IsKeeper(name):
+	case isKeeper(name):
 		return fmt.Errorf("no name begins with %q", keeperPrefix)
-	case IsWriter(name):
+	case strings.HasPrefix(name, WriterMark):
 		return fmt.Errorf("no name begins with %q", WriterMark)
 	}
 	for _, r := range name {

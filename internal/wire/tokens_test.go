@@ -19,9 +19,9 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 		for range 1000 {
 			begin := time.Now().Truncate(time.Millisecond)
 			token := text(mint.Token(owner, Queueing, 0))
-			require.WithinRange(t, MadeAt(token), begin, time.Now())
+			require.WithinRange(t, Parse(token).MadeAt, begin, time.Now())
 			require.True(t, minted(token))
-			require.Equal(t, owner, Owner(token))
+			require.Equal(t, owner, Parse(token).Owner)
 			id := uuid.MustParse(token[len(token)-idLength:])
 			require.Equal(t, []any{uuid.Version(7), uuid.RFC4122}, []any{id.Version(), id.Variant()})
 			seen[id.String()[14:]] = true
@@ -29,14 +29,14 @@ func TestTokenSaysWhenItWasMade(t *testing.T) {
 	}
 	require.Len(t, seen, 3000, "what follows the time differs")
 	for _, token := range []string{text(mint.Token("", Queueing, 0)), "api-7/" + text(mint.Token("", Queueing, 0)), "~" + text(mint.Token("api-7", Queueing, 0))} {
-		require.True(t, Queues(token), token)
+		require.True(t, Parse(token).Queues, token)
 	}
 	for _, token := range []string{text(mint.Token("api-7", Polling, 0)), "~" + text(mint.Token("", Polling, 0)), uuid.NewString(), "", "somebody"} {
-		require.False(t, Queues(token), token)
+		require.False(t, Parse(token).Queues, token)
 	}
-	require.WithinDuration(t, time.Now(), MadeAt(text(mint.Token("api-7", Polling, 0))), time.Minute)
+	require.WithinDuration(t, time.Now(), Parse(text(mint.Token("api-7", Polling, 0))).MadeAt, time.Minute)
 	for _, token := range []string{"", "somebody", uuid.NewString(), "api-7/" + uuid.NewString(), "~" + text(mint.Token("", Queueing, 0)), "x" + text(mint.Token("", Queueing, 0))} {
-		require.Zero(t, MadeAt(token), token)
+		require.Zero(t, Parse(token).MadeAt, token)
 	}
 }
 
@@ -47,18 +47,18 @@ func TestTokenSaysWhetherItsLockerTellsOthers(t *testing.T) {
 	mint := NewMint()
 	for range 100 { // the rest of the byte is random
 		for _, manner := range []Manner{Queueing, Polling} {
-			require.True(t, Tells(WriterMark+text(mint.Token("api-7", manner, 0))))
+			require.True(t, Parse(WriterMark+text(mint.Token("api-7", manner, 0))).Tells)
 		}
 		silent := WriterMark + text(mint.Token("api-7", Mute, 0))
-		require.False(t, Tells(silent))
-		require.False(t, Tells(Keeper(silent)))
-		require.False(t, Queues(silent))
-		require.WithinDuration(t, time.Now(), MadeAt(silent), time.Minute)
-		require.Equal(t, "api-7", Owner(silent))
-		require.True(t, HandsOn(silent))
+		require.False(t, Parse(silent).Tells)
+		require.False(t, Parse(Keeper(silent)).Tells)
+		require.False(t, Parse(silent).Queues)
+		require.WithinDuration(t, time.Now(), Parse(silent).MadeAt, time.Minute)
+		require.Equal(t, "api-7", Parse(silent).Owner)
+		require.True(t, Parse(silent).HandsOn)
 	}
 	for _, token := range []string{"", "somebody", uuid.NewString()} {
-		require.True(t, Tells(token))
+		require.True(t, Parse(token).Tells)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestDefaultOwnerIsValid(t *testing.T) {
 		owner := hostAndPid(host, 4711)
 		require.NoError(t, CheckOwner(owner))
 		require.Equal(t, want, owner)
-		require.Equal(t, owner, Owner(text(NewMint().Token(owner, Queueing, 0))))
+		require.Equal(t, owner, Parse(text(NewMint().Token(owner, Queueing, 0))).Owner)
 	}
 	require.NoError(t, CheckOwner(ProcessName()))
 }
