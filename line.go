@@ -173,8 +173,8 @@ func (w *keyLine) forgetLocked(m *moment) {
 		w.timer.Stop()
 	}
 	w.newLocked(m, nil)
-	if w.lane != ownLane {
-		delete(w.engine.lines.shared, w.request.line(w.lane))
+	if shared, id := w.engine.lines.shared, w.request.line(w.lane); shared[id] == w { // not of a later line
+		delete(shared, id)
 	}
 }
 

@@ -392,3 +392,34 @@ func TestRefusalOfOtherDataNamesTheKey(t *testing.T) {
 		require.ErrorContains(t, err, "WRONGTYPE app:k is not a semaphore")
 	})
 }
+
+// TestPermitOfAnEarlierLineLeavesTheLinesAlone: a process has one line for each permit at most, so that its crowd
+// costs Redis no more than that, also when the holder of a permit unlocks it whose line has ended.
+func TestPermitOfAnEarlierLineLeavesTheLinesAlone(t *testing.T) {
+	onEvery(t, ofThree, func(t *testing.T, w *world) {
+		const limit = 3
+		held := fill(t, w.locker(t), limit)
+		l := w.locker(t)
+		first := locktest.Standing(t, l)
+		require.NoError(t, held[0].Unlock(t.Context()))
+		lock := <-first // nobody waits in its line
+		var crowd []<-chan *redlatch.Lock
+		stand := func(n int) {
+			for range n {
+				crowd = append(crowd, locktest.Standing(t, l))
+			}
+			st, err := l.Inspect(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, limit, st.Waiters)
+		}
+		stand(2 * limit)
+		require.NoError(t, lock.Unlock(t.Context()))
+		stand(limit)
+		for _, lock := range held[1:] {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		for _, got := range crowd {
+			require.NoError(t, (<-got).Unlock(t.Context()))
+		}
+	})
+}
