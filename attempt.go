@@ -27,7 +27,6 @@ type attempt struct {
 	minted uint64 // the number that a fresh token has from the Mint; 0: of an adopted one
 
 	nobodyWaits atomic.Bool // nobody waits for the grant any more
-	waits       bool        // of a line: a release may hand the key to the token
 	stays       bool        // of a line: served or given up, so the token is used until its release has an answer
 
 	// Of a line, too.
@@ -223,7 +222,7 @@ func (a *attempt) prepareLocked(m *moment, x *effect) {
 		}
 		a.acquire.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
 		p.watch.Sent(m.now)
-		a.place, a.waits = p, true
+		a.place = p
 	}
 	a.acquire.queued, a.acquire.waited = x.Again, x.Age // an earlier send does not refer to them
 }

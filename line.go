@@ -97,7 +97,7 @@ func (w *keyLine) untoldLocked(m *moment) {
 func (w *keyLine) settleLocked(m *moment, out []effect) {
 	for i := range out { // a Give can follow the Ask for the next token
 		if x := &out[i]; x.Kind == line.Give || x.Kind == line.Serve {
-			x.Of.waits, x.Of.stays = false, true
+			x.Of.stays = true
 		}
 	}
 	for i := range out {
@@ -161,7 +161,6 @@ func (w *keyLine) asksLocked(m *moment, x *effect, number uint64) {
 // served nor given up, nothing is left of it.
 func (w *keyLine) newLocked(m *moment, a *attempt) {
 	if old := w.newest; old != nil && !old.stays {
-		old.waits = false
 		w.engine.lines.tokens.forget(old, m.Now)
 	}
 	w.newest = a
@@ -264,7 +263,7 @@ func (e *engine) deliver(h wire.HandOver) {
 	var room effects
 	out := room[:0]
 	e.lines.locked(func() {
-		if a = e.lines.tokens.of(h.Token); a == nil || !a.waits { // it was given up, or has the key
+		if a = e.lines.tokens.of(h.Token); a == nil || a.place == nil { // it is not in the queue
 			return
 		}
 		w := a.line
