@@ -126,23 +126,75 @@ func (e *engine) loses(a *attempt) {
 	e.forgets(a)
 }
 
-// refusedBy doubts the leases that exclude the holder that a refusal has named. It releases that holder
-// if it is a ghost of this Locker, or of the other side of its pair. The acquire was sent at a time.
+// refusedBy doubts the leases that exclude the holder that a refusal has named, and releases that holder if
+// it is a ghost. Then there may be more. The acquire was sent at a time.
 func (e *engine) refusedBy(holder string, n *names, asked clock.Mono) {
 	if holder == "" {
 		return
 	}
 	e.sees(holder, n.lock, asked)
-	if e.inbox == nil {
-		return
+	if e.inbox != nil && e.releasesGhost(n, holder, asked) {
+		e.searchGhosts(n)
 	}
+}
+
+// releasesGhost releases a holder of a key if it is a ghost of this Locker, or of the other side of its pair,
+// and reports whether it is one. A command that was sent at asked has shown the holder.
+func (e *engine) releasesGhost(n *names, holder string, asked clock.Mono) (is bool) {
 	for _, side := range [...]*engine{e, e.twin} {
 		if side == nil {
 			continue
 		}
 		if number, _, made := side.mint.Made(holder); made {
-			side.releaseGhost(n, holder, number, sighting{asked: asked})
+			is = side.releaseGhost(n, holder, number, sighting{asked: asked}) || is
 		}
+	}
+	return is
+}
+
+// A ghostSearch reads who holds the permits of a key, and releases the ghosts.
+type ghostSearch struct {
+	engine *engine
+	names  *names
+	sent   clock.Mono
+}
+
+// searchGhosts looks for all ghosts of this Locker, and of the other side of its pair, that hold permits of a key: a
+// refusal names one holder, whose process may be another one. Nobody waits for that. There are none
+// if no token was released yet.
+func (e *engine) searchGhosts(n *names) {
+	if e.limit == 0 || !e.hasReleased() && (e.twin == nil || !e.twin.hasReleased()) {
+		return
+	}
+	search := &ghostSearch{e, n, clock.MonoNow()}
+	p := params{identity: &identity{names: n}, timeout: e.cfg.timeout()}
+	e.strategy.do(context.Background(), toInspect, &p, search)
+}
+
+// searchAll searches the keys of lines for ghosts.
+func (e *engine) searchAll(lines []*keyLine) {
+	keys := make(map[string]*request)
+	for _, w := range lines {
+		keys[w.request.names.lock] = w.request
+	}
+	for lock, r := range keys {
+		e.searchGhosts(&names{key: r.names.key, lock: lock, at: e.strategy.wordsOf(r.cfg.prefix, lock)})
+	}
+}
+
+// hasReleased reports whether a token was released.
+func (e *engine) hasReleased() bool {
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	return e.lines.tokens.ends > 0
+}
+
+func (s *ghostSearch) hear(got reply) {
+	if got.seen == nil {
+		return
+	}
+	for _, h := range got.seen.status.Holding {
+		s.engine.releasesGhost(s.names, string(h.Token), s.sent)
 	}
 }
 
@@ -157,9 +209,10 @@ func (e *engine) handed(h wire.HandOver) {
 	e.releaseGhost(n, h.Token, number, sighting{message: &h})
 }
 
-// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. While the
-// release is under way, the token is used. Nobody waits for that: if it fails, the key ends by itself.
-func (e *engine) releaseGhost(n *names, token string, number uint64, seen sighting) {
+// releaseGhost releases a token of this Locker, unless it is used or spared, or the sighting is old. It reports whether
+// it does. While the release is under way, the token is used. Nobody waits for that: if it fails, the key ends by
+// itself.
+func (e *engine) releaseGhost(n *names, token string, number uint64, seen sighting) bool {
 	ghost := &attempt{engine: e, id: identity{names: n, token: token}, minted: number}
 	ghost.acquire.timeout = e.cfg.timeout()
 	t := &e.lines.tokens
@@ -173,4 +226,5 @@ func (e *engine) releaseGhost(n *names, token string, number uint64, seen sighti
 		b := ghost.releasing(context.Background(), clock.MonoNow(), 0)
 		ghost.giveBack(b)
 	}
+	return !known
 }

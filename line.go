@@ -235,13 +235,15 @@ func (w *keyLine) look() {
 	w.carry(&m, out)
 }
 
-// changed tells all lines that messages may have been lost, or come again.
+// changed tells all lines that messages may have been lost, or come again. The server may have returned to older data,
+// or be another one.
 func (e *engine) changed() {
 	var all []*keyLine
 	e.lines.locked(func() { all = slices.Collect(maps.Keys(e.lines.waiting)) })
 	for _, w := range all {
 		w.changed()
 	}
+	e.searchAll(all)
 }
 
 func (w *keyLine) changed() {
