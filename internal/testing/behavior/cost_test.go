@@ -251,6 +251,39 @@ func TestWaitingIsCheap(t *testing.T) {
 	})
 }
 
+// TestCallsThatLeaveNothingReleaseNothing: a refusal has left nothing in Redis, whether its caller is still there when it
+// arrives, or polls and gives up.
+func TestCallsThatLeaveNothingReleaseNothing(t *testing.T) {
+	onEvery(t, map[string]maker{"SetNXPX": redlatch.NewSetNXPX}, func(t *testing.T, w *world) {
+		held := mustLock(t, w.locker(t, redlatch.WithoutQueue()), "k")
+		client, tap := locktest.Tapped(t, w.Site)
+		l := w.over(t, client, redlatch.WithoutQueue())
+		_, err := l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired) // the time of Redis is known now
+
+		tap.Late(50 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		sent := tap.Sent.Load()
+		_, err = l.TryLock(ctx, "k")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		require.Equal(t, int64(1), tap.Sent.Load()-sent)
+
+		tap.Heal()
+		released := 0
+		everyScript(client, func(_ context.Context, cmd redis.Cmder) {
+			if len(cmd.Args()) < 8 { // an acquire has the TTL and the latest time
+				released++
+			}
+		})
+		require.Error(t, locktest.WaitInVain(t, l, "k"))
+		time.Sleep(time.Second)
+		require.Zero(t, released)
+		require.NoError(t, held.Unlock(t.Context()))
+	})
+}
+
 // TestRefusalTellsTheTime: so the source of a script is not sent again, also by a process that has
 // never been granted a lock.
 func TestRefusalTellsTheTime(t *testing.T) {
