@@ -63,7 +63,7 @@ def share(name, key, ttl):
                 say("twice", name, fence)
             if turn == 0:
                 say("first", name)
-        except redlatch.LockLost:
+        except (redlatch.LockLost, redis.TimeoutError):
             pass  # this process was frozen
 
 
