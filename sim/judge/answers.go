@@ -133,9 +133,9 @@ func (h *History) outlook(places []string, from, to time.Duration) outlook {
 	return o
 }
 
-// has reports whether an owner may have had one of the keys.
+// has reports whether an owner may have had one of the keys, by the clock of a server that was set back.
 func (o *outlook) has(owner string) bool {
-	return slices.ContainsFunc(o.asks, func(c *Call) bool { return c.Owner == owner && o.reach(c) >= o.from })
+	return slices.ContainsFunc(o.asks, func(c *Call) bool { return c.Owner == owner && o.reach(c)+o.Back >= o.from })
 }
 
 // asked reports whether a caller of an owner asked for one of the keys at a time.
