@@ -235,15 +235,22 @@ func (w *keyLine) look() {
 	w.carry(&m, out)
 }
 
-// changed tells all lines that messages may have been lost, or come again. The server may have returned to older data,
-// or be another one.
-func (e *engine) changed() {
+// changed tells all lines that messages may have been lost, or come again. When the subscription is confirmed after
+// it broke, the server may have returned to older data, or be another one.
+func (e *engine) changed(confirmed bool) {
 	var all []*keyLine
-	e.lines.locked(func() { all = slices.Collect(maps.Keys(e.lines.waiting)) })
+	returned := false
+	e.lines.locked(func() {
+		all = slices.Collect(maps.Keys(e.lines.waiting))
+		returned = confirmed && e.lines.broken
+		e.lines.broken = !confirmed
+	})
 	for _, w := range all {
 		w.changed()
 	}
-	e.searchAll(all)
+	if returned {
+		e.searchAll(all)
+	}
 }
 
 func (w *keyLine) changed() {

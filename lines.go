@@ -15,6 +15,7 @@ type lines struct {
 	mu      sync.Mutex            // guards the fields below, all lines, and the requests in them
 	shared  map[lineID]*keyLine   // of callers without options of their own
 	waiting map[*keyLine]struct{} // those that use the subscription
+	broken  bool                  // the subscription broke, and is not confirmed again
 	tokens  tokens
 	pulse   line.Pulse
 }

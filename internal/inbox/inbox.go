@@ -63,7 +63,7 @@ type Inbox struct {
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls
 	// Degraded, which must not block.
 	Deliver  func(wire.HandOver)         // a lock was handed to this process
-	Changed  func()                      // SUBSCRIBE was confirmed, or the connection broke: messages may be lost
+	Changed  func(confirmed bool)        // SUBSCRIBE was confirmed, or the connection broke: messages may be lost
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
 	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
 
@@ -277,7 +277,7 @@ func (b *Inbox) Missed(since clock.Mono) {
 
 // replace closes a subscription, so that run opens another one.
 func (b *Inbox) replace(ps *redis.PubSub) {
-	b.Changed()
+	b.Changed(false)
 	_ = ps.Close() // receive notices
 }
 
@@ -291,7 +291,7 @@ func (b *Inbox) setSubscribed(is bool) {
 	}
 	b.mu.Unlock()
 	if is || was {
-		b.Changed()
+		b.Changed(is)
 	}
 }
 

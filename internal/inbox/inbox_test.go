@@ -44,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		defer client.Close()
 		changes := make(chan struct{}, 100)
 		s := New(client)
-		s.Changed, s.Degraded, s.Deliver = func() { changes <- struct{}{} }, func(error) {}, func(wire.HandOver) {}
+		s.Changed, s.Degraded, s.Deliver = func(bool) { changes <- struct{}{} }, func(error) {}, func(wire.HandOver) {}
 		s.Served = func(clock.Mono) bool { return true }
 
 		s.Join()
@@ -77,7 +77,7 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := New(unused)
-			s.Changed, s.Degraded = func() {}, func(error) {}
+			s.Changed, s.Degraded = func(bool) {}, func(error) {}
 			for _, step := range c.steps {
 				step(s)
 			}
@@ -238,7 +238,7 @@ func TestSubscriptionLeavesADeadServerOfACluster(t *testing.T) {
 	})
 	defer client.Close()
 	s := New(client)
-	s.Changed, s.Degraded = func() {}, func(error) {}
+	s.Changed, s.Degraded = func(bool) {}, func(error) {}
 	s.Join()
 	defer s.Leave()
 	require.Eventually(t, s.Listens, time.Minute, time.Millisecond)
@@ -275,7 +275,7 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 				defer client.Close()
 				var changed atomic.Int64
 				s := New(client)
-				s.Changed, s.Degraded = func() { changed.Add(1) }, func(error) {}
+				s.Changed, s.Degraded = func(bool) { changed.Add(1) }, func(error) {}
 				s.Served = func(clock.Mono) bool { return true }
 				s.Join()
 				defer time.Sleep(5 * time.Minute) // the dials end
@@ -363,7 +363,7 @@ func TestAnInboxNeedsOneMethod(t *testing.T) {
 	defer direct.Close()
 	confirmed, heard := make(chan struct{}, 10), make(chan wire.HandOver, 1)
 	s := New(least{direct})
-	s.Changed, s.Degraded, s.Served = func() { confirmed <- struct{}{} }, func(error) {}, func(clock.Mono) bool { return true }
+	s.Changed, s.Degraded, s.Served = func(bool) { confirmed <- struct{}{} }, func(error) {}, func(clock.Mono) bool { return true }
 	s.Deliver = func(h wire.HandOver) { heard <- h }
 	s.Join()
 	defer s.Leave()

@@ -57,6 +57,9 @@ func (h *History) mostOf(e Event) map[string]int {
 	for _, c := range h.calls {
 		if c.acquires() && shares(c.Places, e.Places) {
 			shortest = min(shortest, c.TTL)
+			if c.Mode != Alone && c.mayWait() { // when its channel is open again, its Locker looks for ghosts
+				inspects++
+			}
 		}
 		switch mine := c.Owner == e.Owner && shares(c.Places, e.Places); {
 		case c.What == "Inspect" && shares(c.Places, e.Places):

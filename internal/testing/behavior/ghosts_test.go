@@ -135,45 +135,50 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 // TestReturnToOlderDataStopsNoPermits: a refusal names one holder, and what comes back can have many, of
 // processes that are told of others.
 func TestReturnToOlderDataStopsNoPermits(t *testing.T) {
-	for name, open := range map[string]func(t *testing.T, w *world, i int) redlatch.Locker{
-		"limits of 1, 3 and 5": func(t *testing.T, w *world, i int) redlatch.Locker {
-			return locktest.Semaphore(t, w.Client(t), []int{1, 3, 5}[i%3])
-		},
-		"readers and writers without renewal": func(t *testing.T, w *world, i int) redlatch.Locker {
-			readers, writers := locktest.ReadWrite(t, w.Client(t), redlatch.WithoutRenewal())
-			if i%3 == 0 {
-				return writers
-			}
-			return readers
-		},
-	} {
-		for _, processes := range []int{5, 20, 50} {
-			t.Run(fmt.Sprint(name, " ", processes), func(t *testing.T) {
-				locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
-					w := &world{s, name, nil}
-					var b busy
-					defer b.wg.Wait()
-					var lockers []redlatch.Locker
-					cut := w.cuttable()
-					for i := range processes {
-						lockers = append(lockers, open(t, w, i))
-					}
-					b.begin(t, 10*time.Millisecond, lockers...)
-					defer b.stop()
-					for range 8 {
-						time.Sleep(time.Second)
-						restore := locktest.Snapshot(t, w.Direct)
-						time.Sleep(100 * time.Millisecond)
-						restore()
-						b.reset()
-						cut()
-						time.Sleep(5 * time.Second)
-						gap, _ := b.measured()
-						require.Less(t, gap, 500*time.Millisecond)
-					}
-				})
-			})
+	limits := func(t *testing.T, w *world, i int) redlatch.Locker {
+		return locktest.Semaphore(t, w.Client(t), []int{1, 3, 5}[i%3])
+	}
+	readWrite := func(t *testing.T, w *world, i int) redlatch.Locker {
+		readers, writers := locktest.ReadWrite(t, w.Client(t), redlatch.WithoutRenewal())
+		if i%3 == 0 {
+			return writers
 		}
+		return readers
+	}
+	for name, tt := range map[string]struct {
+		processes int
+		open      func(t *testing.T, w *world, i int) redlatch.Locker
+	}{
+		"limits of 1, 3 and 5, few processes":                {5, limits},
+		"limits of 1, 3 and 5":                               {20, limits},
+		"readers and writers without renewal, few processes": {5, readWrite},
+		"readers and writers without renewal":                {50, readWrite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+				w := &world{s, name, nil}
+				var b busy
+				defer b.wg.Wait()
+				var lockers []redlatch.Locker
+				cut := w.cuttable()
+				for i := range tt.processes {
+					lockers = append(lockers, tt.open(t, w, i))
+				}
+				b.begin(t, 10*time.Millisecond, lockers...)
+				defer b.stop()
+				for range 5 {
+					time.Sleep(time.Second)
+					restore := locktest.Snapshot(t, w.Direct)
+					time.Sleep(100 * time.Millisecond)
+					restore()
+					b.reset()
+					cut()
+					time.Sleep(time.Second)
+					gap, _ := b.measured()
+					require.Less(t, gap, 500*time.Millisecond)
+				}
+			})
+		})
 	}
 }
 
