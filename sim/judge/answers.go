@@ -42,7 +42,7 @@ func (h *History) refusal(
 	case r.Kept && !o.keeps():
 		broken(at, "%v: nobody keeps the key: %+v", c, r)
 	case r.Kept:
-	case r.Owner == "" && !c.Whole && !c.Quorum:
+	case r.Owner == "" && !c.Whole && !c.Quorum && !h.Faulty: // else those who wait may come first for a key that is gone
 		broken(at, "%v: no owner: %+v", c, r)
 	case r.Owner != "" && !o.has(r.Owner):
 		broken(at, "%v: %q has no lock: %+v", c, r.Owner, r)
