@@ -18,8 +18,8 @@ func costs(h *History, broken func(time.Duration, string, ...any)) {
 			broken(e.At, "%d commands were sent in a day in which nobody asked for anything", e.For)
 		case h.Faulty:
 		case e.Kind == Queued:
-			if n := h.waiters(e); int(e.For) > n {
-				broken(e.At, "%q: the queue has %d entries, and %d wait", e.Places, e.For, n)
+			if n := h.lines(e); int(e.For) > n {
+				broken(e.At, "%q: the queue has %d entries of %s, and its callers stand in %d lines", e.Places, e.For, e.Owner, n)
 			}
 		case e.Kind == Used:
 			for word, most := range h.mostOf(e) {
@@ -32,16 +32,32 @@ func costs(h *History, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// waiters returns how many wait for a key at the time of an event, or did just before.
-func (h *History) waiters(e Event) (n int) {
+// lines returns in how many lines an owner waits for a key at the time of an event, or did just before: those who wait for
+// permits have one for each, at most 16, and others one. A call with options of its own is a line.
+func (h *History) lines(e Event) (n int) {
+	type line struct {
+		name  string
+		limit int
+	}
+	callers := make(map[line]int)
 	for _, c := range h.calls {
+		if c.Owner != e.Owner {
+			continue
+		}
 		until := c.Returned
 		if len(c.Places) == 1 && c.What != "Lead" {
 			until = c.waited()
 		}
 		just := 10*time.Millisecond + 10*c.Trip
 		waits := (c.mayWait() || c.What == "Lead") && shares(c.Places, e.Places)
-		if waits && c.Begun <= e.At && min(until, h.over)+just >= e.At {
+		if !waits || c.Begun > e.At || min(until, h.over)+just < e.At {
+			continue
+		}
+		l, most := line{c.Line, c.Limit}, 1
+		if c.Mode == Permit {
+			most = min(max(c.Limit, 1), 16)
+		}
+		if callers[l]++; c.Line == "" || callers[l] <= most {
 			n++
 		}
 	}
@@ -95,7 +111,7 @@ func (h *History) mostOf(e Event) map[string]int {
 	if told {
 		for _, line := range waits {
 			for _, s := range crowded(line, 1) {
-				acquires += 2 * (s.to - s.from).Seconds() * (1 + 1/shortest.Seconds())
+				acquires += 2.5 * (s.to - s.from).Seconds() * (1 + 1/shortest.Seconds())
 			}
 		}
 		most["Acquires"], most["Releases"] = 10+int(acquires), 4+int(releases)

@@ -72,7 +72,7 @@ const (
 	Seen      Kind = "seen"      // Places, Text, Owner: a token in Redis
 	Hooked    Kind = "hooked"    // Owner, Text, Places, Report: the hook of a Locker that was called, with what
 	Answered  Kind = "answered"  // Call, Status: what Inspect has answered
-	Queued    Kind = "queued"    // Places, For: how many entries the queue has
+	Queued    Kind = "queued"    // Places, Owner, For: how many entries of an owner the queue has
 	Used      Kind = "used"      // Places, Owner, Sent, For, Text: see server.Use
 	Idle      Kind = "idle"      // For: how many commands were sent in a day in which nobody asked for anything
 	Left      Kind = "left"      // Text: what is in Redis at the end

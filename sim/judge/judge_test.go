@@ -47,7 +47,7 @@ var good = map[string]struct {
 	"commands that are needed": {History{}, func(t *tale) {
 		waitsFor10s(t)
 		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 12, "Extends": 4}})
-		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, Owner: "A", For: 1})
 		t.add(Event{Kind: Idle})
 	}},
 	"one after the other": {History{}, func(t *tale) {
@@ -456,9 +456,14 @@ var bad = map[string]struct {
 		waitsFor10s(t)
 		t.add(Event{Kind: Used, Places: []string{"k"}, Owner: "A", Sent: map[string]int{"Acquires": 80}})
 	}},
+	"more entries than lines": {"costs", History{}, func(t *tale) {
+		waitsFor10s(t)
+		t.fails(0, 5*s, 5*s, ask(), fmt.Errorf("%w: %w", errHeld, context.DeadlineExceeded))
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, Owner: "A", For: 2})
+	}},
 	"an entry that nobody has": {"costs", History{}, func(t *tale) {
 		t.held(0, 0, 64, ask())
-		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, For: 1})
+		t.add(Event{At: s, Kind: Queued, Places: []string{"k"}, Owner: "A", For: 1})
 	}},
 	"commands for nobody":     {"costs", History{}, func(t *tale) { t.add(Event{Kind: Idle, For: 1}) }},
 	"a line is left":          {"left", History{}, func(t *tale) { t.left(s, "L0 k: waiting", 0) }},

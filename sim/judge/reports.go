@@ -70,7 +70,8 @@ func (h *History) report(e Event, waiting map[waits]bool, broken func(time.Durat
 	}
 	say(r.Took < 0 || r.Elapsed < 0, "a time below 0")
 	if r.Key == "" {
-		say(r.Err == nil || !h.Faulty, "without a fault")
+		say(r.Err == nil || !h.Faulty && !slices.ContainsFunc(h.calls, func(c *Call) bool { return c.Owner == e.Owner && c.hasty() }),
+			"without a fault")
 		say(e.Text == "Trouble" && (r.Node == "" || r.Cause == ""), "a node and a cause")
 		return
 	}
@@ -87,10 +88,15 @@ func (h *History) report(e Event, waiting map[waits]bool, broken func(time.Durat
 	case "Trouble":
 		say(r.Err == nil || r.Cause == "", "an error, and a cause")
 		expected := r.Cause == redlatch.CauseFunc || isAny(r.Err, lost, context.Canceled, context.DeadlineExceeded)
-		say(!h.Faulty && !expected, "without a fault")
+		say(!h.Faulty && !expected && !slices.ContainsFunc(calls, (*Call).hasty), "without a fault")
 	default:
 		h.held(e, calls, say)
 	}
+}
+
+// hasty reports whether the first connection may open too late for a call.
+func (c *Call) hasty() bool {
+	return c.Timeout < 10*c.Trip || c.MaxWait > 0 && c.MaxWait < 10*c.Trip
 }
 
 // callsOf returns the calls whose lock an event may be about. An adopted one has the owner of its token.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	redis "github.com/alicebob/miniredis/v2/server"
+
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // ahead is how far the clock of a server is ahead of a bubble of testing/synctest, which begins in
@@ -227,18 +229,19 @@ func (s *Server) Holders(key string) (tokens []string) {
 	return tokens
 }
 
-// Entries returns how many lines queue in a sorted set. A member that begins with an exclamation mark is none.
-func (s *Server) Entries(queue string) (n int) {
+// Entries returns the tokens of the lines that queue in a sorted set. A member that begins with an exclamation mark is
+// none.
+func (s *Server) Entries(queue string) (tokens []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tickLocked()
 	members, _ := s.redis.SortedSet(queue) // without a queue there are none
 	for member := range members {
 		if !strings.HasPrefix(member, "!") {
-			n++
+			tokens = append(tokens, wire.TokenOf(member))
 		}
 	}
-	return n
+	return tokens
 }
 
 // Owner returns the token that holds a key of LegacySetNX, whose value is the time of its end.

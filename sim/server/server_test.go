@@ -146,7 +146,7 @@ func TestHoldersAreThoseWhoseTimeHasNotPassed(t *testing.T) {
 		require.Equal(t, []string{"b"}, s.Holders("z"))
 		require.Equal(t, []string{"d"}, s.Owner("l"))
 		require.Empty(t, s.Owner("{m}l"))
-		require.Equal(t, 1, s.Entries("q"))
+		require.Len(t, s.Entries("q"), 1)
 		s.Delete("k")
 		require.Empty(t, s.Holders("k"))
 		s.Flush()

@@ -24,8 +24,12 @@ func (w *world) sample(over <-chan struct{}) {
 					w.record.add(judge.Event{Kind: judge.Seen, Places: []string{place}, Owner: owner, Text: id})
 				}
 			}
-			if n := w.entries(place); n > 0 {
-				w.record.add(judge.Event{Kind: judge.Queued, Places: []string{place}, For: time.Duration(n)})
+			lines := make(map[string]int)
+			for _, token := range w.entries(place) {
+				lines[wire.Parse(token).Owner]++
+			}
+			for owner, n := range lines {
+				w.record.add(judge.Event{Kind: judge.Queued, Places: []string{place}, Owner: owner, For: time.Duration(n)})
 			}
 		}
 		select {
@@ -68,8 +72,8 @@ func (w *world) at(place string) (kind plan.Kind, servers []*server.Server) {
 	return kind, servers
 }
 
-// entries returns how many lines queue for a key.
-func (w *world) entries(place string) int {
+// entries returns the tokens of the lines that queue for a key.
+func (w *world) entries(place string) []string {
 	kind, servers := w.at(place)
 	switch kind {
 	case plan.SetNXPX:
@@ -78,7 +82,7 @@ func (w *world) entries(place string) int {
 		return servers[0].Entries(wire.Companion("permits", place))
 	case plan.LegacySetNX, plan.Redlock, plan.Migration:
 	}
-	return 0
+	return nil
 }
 
 // tokens returns the tokens that hold a key, of a quorum those that a quorum of the nodes has.
