@@ -171,11 +171,18 @@ func (e *engine) searchGhosts(n *names) {
 	e.strategy.do(context.Background(), toInspect, &p, search)
 }
 
+// mostSearched is how many keys are searched for ghosts when the channel is open again. Ghosts of other keys are
+// found by refusals.
+const mostSearched = 64
+
 // searchAll searches the keys of lines for ghosts.
 func (e *engine) searchAll(lines []*keyLine) {
 	keys := make(map[string]*request)
 	for _, w := range lines {
 		keys[w.request.names.lock] = w.request
+		if len(keys) == mostSearched {
+			break
+		}
 	}
 	for lock, r := range keys {
 		e.searchGhosts(&names{key: r.names.key, lock: lock, at: e.strategy.wordsOf(r.cfg.prefix, lock)})

@@ -276,19 +276,22 @@ func (s *single) goOn(p *params) {
 type askedOn struct {
 	to    hearer
 	until clock.Mono
-	sum   reply // what the replies so far have in common
+	least time.Duration // that a further send needs
+	sum   reply         // what the replies so far have in common
 }
 
-// askOn sends an acquire again whose script has done its most, for up to another timeout. Further sends
-// do not use the ctx of the call, which may have returned.
+// askOn sends an acquire again whose script has done its most, for up to another timeout in sum. Further
+// sends do not use the ctx of the call, which may have returned.
 func (s *single) askOn(p *params, to hearer, got reply) {
+	now := clock.MonoNow()
 	a, again := to.(*askedOn)
 	if !again {
-		a = &askedOn{to: to, until: clock.MonoNow().Add(p.timeout)}
+		a = &askedOn{to: to, until: now.Add(p.timeout), least: p.timeout / 2}
 	}
 	a.sum.newEntry, a.sum.resent = a.sum.newEntry || got.newEntry, a.sum.resent || got.resent
-	if clock.MonoNow() < a.until {
-		s.do(context.Background(), toAcquire, p, a)
+	rest := *p
+	if rest.timeout = a.until.Sub(now); rest.timeout >= a.least {
+		s.do(context.Background(), toAcquire, &rest, a)
 		return
 	}
 	a.hear(got)
