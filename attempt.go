@@ -61,7 +61,11 @@ func (b *release) hear(got reply) {
 	if b.asks != nil {
 		b.asks.carried(got)
 	}
-	b.of.engine.forgets(b.of)
+	if b.keep > 0 && got.err != nil && !errors.Is(got.err, ErrLost) { // the node sends it again
+		b.of.engine.forgetsSpared(b.of)
+	} else {
+		b.of.engine.forgets(b.of)
+	}
 	b.answer.hear(got)
 }
 

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/wire"
@@ -15,7 +16,8 @@ import (
 //
 // A Locker knows the tokens that it uses: from before the acquire until the release has an answer, or the
 // lease is lost. Tokens that somebody may still rely on are no ghosts. Those are the ones that others may
-// have, and the lost ones, whose holder may have the grace to stop.
+// have, the lost ones until they are unlocked, whose holder may have the grace to stop, and those whose release
+// keeps others out and had no answer: the node sends it again.
 
 // tokens has what a Locker knows of its tokens, by the numbers that they have from its Mint. lines.mu
 // guards it. Its size does not grow with what was forgotten.
@@ -59,13 +61,20 @@ func (t *tokens) isSpared(number uint64) bool {
 	return number <= t.below || slices.Contains(t.spared[:], number)
 }
 
-// forget notes that the token of an attempt is not used any more.
+// forget notes that the token of an attempt is not used any more, or that nobody relies on it any more.
 func (t *tokens) forget(a *attempt, now clock.Mono) {
+	if a.minted == 0 {
+		return
+	}
 	if t.used[a.minted] == a {
 		delete(t.used, a.minted)
-		t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
-		t.ends++
+	} else if i := slices.Index(t.spared[:], a.minted); i >= 0 {
+		t.spared[i] = 0
+	} else {
+		return
 	}
+	t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
+	t.ends++
 }
 
 // A sighting is what shows that a token has the key: a refusal to an acquire that was sent at a time, or a message.
@@ -120,8 +129,8 @@ func (e *engine) spares(token string) {
 	}
 }
 
-// loses notes that the lease of an attempt was lost.
-func (e *engine) loses(a *attempt) {
+// forgetsSpared notes that an attempt is over, and that somebody may rely on its token.
+func (e *engine) forgetsSpared(a *attempt) {
 	e.spares(a.id.token) // before it is forgotten
 	e.forgets(a)
 }
@@ -158,6 +167,9 @@ type ghostSearch struct {
 	names  *names
 	sent   clock.Mono
 }
+
+// searchesAgain is how long the releases of ghosts have until their Locker looks for more.
+const searchesAgain = 50 * time.Millisecond
 
 // searchGhosts looks for all ghosts of this Locker, and of the other side of its pair, that hold permits of a key: a
 // refusal names one holder, whose process may be another one. Nobody waits for that. There are none
@@ -196,12 +208,22 @@ func (e *engine) hasReleased() bool {
 	return e.lines.tokens.ends > 0
 }
 
+// hear releases the ghosts among the holders. If there may be more than those that an inspection lists, it looks again when
+// these are gone.
 func (s *ghostSearch) hear(got reply) {
 	if got.seen == nil {
 		return
 	}
+	e, found := s.engine, false
 	for _, h := range got.seen.status.Holding {
-		s.engine.releasesGhost(s.names, string(h.Token), s.sent)
+		found = e.releasesGhost(s.names, string(h.Token), s.sent) || found
+	}
+	if found && len(got.seen.status.Holding) == mostHolding {
+		e.pending.begin()
+		time.AfterFunc(searchesAgain, func() { // it posts a command, and ends
+			defer e.pending.done()
+			e.searchGhosts(s.names)
+		})
 	}
 }
 

@@ -49,7 +49,7 @@ func (a *attempt) Ended(lost bool) {
 	if !lost {
 		return
 	}
-	a.engine.loses(a)
+	a.engine.forgetsSpared(a)
 	if w := a.line; w != nil {
 		w.lost(a)
 	}

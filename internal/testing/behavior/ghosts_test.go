@@ -182,6 +182,70 @@ func TestReturnToOlderDataStopsNoPermits(t *testing.T) {
 	}
 }
 
+// TestMoreGhostsThanAnInspectionListsAreReleased: readers whose calls have options of their own hold a permit each.
+func TestMoreGhostsThanAnInspectionListsAreReleased(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		w := &world{s, "Read", nil}
+		cut := w.cuttable()
+		var readers []redlatch.Locker
+		var locks []*redlatch.Lock
+		for range 10 {
+			l, _ := locktest.ReadWrite(t, w.Client(t), longTTL)
+			readers = append(readers, l)
+		}
+		for i := range 40 {
+			for _, l := range readers {
+				locks = append(locks, mustLock(t, l, "k", redlatch.WithMaxHold(time.Hour+time.Duration(i)*time.Second)))
+			}
+		}
+		restore := locktest.Snapshot(t, w.Direct)
+		for _, lock := range locks {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		restore()
+		_, l := locktest.ReadWrite(t, w.Client(t), longTTL)
+		writer := locktest.Standing(t, l)
+		var b busy
+		defer b.wg.Wait()
+		b.begin(t, 10*time.Millisecond, readers...)
+		defer b.stop()
+		time.Sleep(10 * time.Millisecond)
+		cut()
+		begun := time.Now()
+		lock := <-writer
+		require.Less(t, time.Since(begun), time.Second)
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestLostTokenThatWasUnlockedIsAGhost: a holder of the time that was lost learns of that, and unlocks. If its entry
+// comes back, it is not spared any more.
+func TestLostTokenThatWasUnlockedIsAGhost(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		w := &world{s, "SetNXPX", redlatch.NewSetNXPX}
+		var b busy
+		defer b.wg.Wait()
+		cut := w.cuttable()
+		var lockers []redlatch.Locker
+		for range 10 {
+			lockers = append(lockers, w.locker(t, redlatch.WithMinHold(80*time.Millisecond)))
+		}
+		b.begin(t, 30*time.Millisecond, lockers...)
+		defer b.stop()
+		for i := range 30 {
+			time.Sleep(time.Second + time.Duration(i*7)*time.Millisecond)
+			restore := locktest.Snapshot(t, w.Direct)
+			time.Sleep(time.Duration(50+i*17) * time.Millisecond)
+			restore()
+			b.reset()
+			cut()
+			time.Sleep(time.Second)
+			gap, _ := b.measured()
+			require.Less(t, gap, 500*time.Millisecond)
+		}
+	})
+}
+
 // cuttable returns a function that ends all connections of clients that are made from now on.
 func (w *world) cuttable() (cut func()) {
 	var mu sync.Mutex // guards all

@@ -389,3 +389,28 @@ func TestForgetSaysWhatItCannotReach(t *testing.T) {
 		requireOnly(t, redlatch.Forget(t.Context(), l, "k"), redlatch.ErrUnavailable)
 	})
 }
+
+// TestReleaseOfAMinHoldWithoutAnAnswerLeavesNoGhost: the release has no answer, and is sent again when Redis is back. Until then the Locker sees its
+// own token, and does not take it for a ghost.
+func TestReleaseOfAMinHoldWithoutAnAnswerLeavesNoGhost(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		for _, away := range []time.Duration{1500 * time.Millisecond, 3 * time.Second} {
+			l, link := w.linked(t, redlatch.WithTTL(time.Minute), redlatch.WithOpTimeout(time.Second))
+			lock := mustLock(t, l, "k")
+			next := waitInLine(t, w.locker(t), "k")
+			begun := time.Now()
+			link.refuse()
+			require.Error(t, lock.UnlockAfter(t.Context(), 30*time.Second))
+			time.Sleep(away - time.Since(begun))
+			link.heal()
+			for range 50 {
+				_, err := l.TryLock(t.Context(), "k")
+				require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				time.Sleep(50 * time.Millisecond)
+			}
+			lock = <-next
+			require.GreaterOrEqual(t, time.Since(begun), 30*time.Second)
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+	})
+}
