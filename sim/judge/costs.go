@@ -60,6 +60,9 @@ func (h *History) lines(e Event) (n int) {
 		if callers[l]++; c.Line == "" || callers[l] <= most {
 			n++
 		}
+		if c.Migrates { // its wait for one side begins anew with the other side, before the last entry has left
+			n++
+		}
 	}
 	return n
 }
@@ -114,7 +117,7 @@ func (h *History) mostOf(e Event) map[string]int {
 				acquires += 2.5 * (s.to - s.from).Seconds() * (1 + 1/shortest.Seconds())
 			}
 		}
-		most["Acquires"], most["Releases"] = 10+int(acquires), 4+int(releases)
+		most["Acquires"], most["Releases"] = 10+int(1.1*acquires), 4+int(releases)
 	}
 	return most
 }
