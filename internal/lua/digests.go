@@ -15,8 +15,8 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "7cc56ef81292f2062ce71b249b089becd51471a3",
 	"quorum_release.lua":    "e4d6c4befcb2f98a7b0dbc0929ad5051b77170d9",
 	"release.lua":           "f3f823b3d76ebd868f0e9da96aeee64a216f9b31",
-	"semaphore_acquire.lua": "8251b87927428d4221e4503f8cd6fd0d09455fbc",
-	"semaphore_extend.lua":  "c506930cba6fe5f2bdf279c449a1ffe58208df63",
+	"semaphore_acquire.lua": "0474e9f652979c1d2f5382cd7f4dd2322739122c",
+	"semaphore_extend.lua":  "8a9e4953a39365f70c2206bf3a2d35970c2bdfb5",
 	"semaphore_inspect.lua": "7ea36b5f100d8689439ea1439031d16a60e76cc8",
-	"semaphore_release.lua": "8e57e52de9e83366b49915d60519fe85e25db339",
+	"semaphore_release.lua": "6d927419c8643d89892ff61fc2d19b2970eb7268",
 }

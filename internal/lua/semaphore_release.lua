@@ -23,6 +23,7 @@ if wrong then return 0 end
 if not released then
   local answer = keep and leaseEnd('~' .. token) and 3 or 0
   local more = (left ~= 0 or not ARGV[2]) and select(4, handOn()) -- of a key of another type, nothing
+  if ended and held > 0 then purge() end
   return more and {'more', answer} or answer
 end
 if keep then

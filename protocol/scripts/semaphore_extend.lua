@@ -80,15 +80,18 @@ local function look()
   end
   ends[token] = endOf(score)
   local all = redis.call('ZCARD', KEYS[1])
-  held = all
+  local holders, keepers = all, 0
   if score <= now then
     kept = score < 0
-    local holders = count(leases[1], leases[2])
-    held = holders + (kept and count(keeps[1], keeps[2]) or 0)
-    ended = held < all
-    token = held > 0 and firstOf(holders > 0 and leases or keeps)[1]
+    holders = count(leases[1], leases[2])
+    keepers = kept and count(keeps[1], keeps[2]) or 0
   end
-  if token and exclusive(token) then held = math.huge end -- it is the only one
+  held = holders + keepers
+  ended = held < all
+  -- An exclusive one was alone when it was granted. If the clock was set back since, others may seem to last that had ended. It ends
+  -- last.
+  local function lastOf(place) return all > 1 and redis.call('ZRANGE', KEYS[1], place, place)[1] or token end
+  if holders > 0 and exclusive(lastOf('-1')) or keepers > 0 and exclusive(lastOf(count('-inf', '(0') - 1)) then held = math.huge end
 end
 
 -- purge removes permits that have ended. Permits are removed when new ones have been written: without any the key is gone, and

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -606,4 +607,26 @@ func TestReaderThatKeepsWritersOutLeavesLast(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPermitThatSeemsToLastAgainLetsNobodyIn: the lease of a reader that has ended lasts again if the clock of Redis was set
+// back. A writer that was granted the key meanwhile is still alone, and so is what keeps others out after it.
+func TestPermitThatSeemsToLastAgainLetsNobodyIn(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		readers, writers := locktest.ReadWrite(t, s.Client(t), longTTL)
+		lock := mustLock(t, writers, "k")
+		again := func() {
+			now, err := s.Direct.Time(t.Context()).Result()
+			require.NoError(t, err)
+			ended := redis.Z{Score: float64(now.Add(time.Minute).UnixMicro()), Member: "gone/" + uuid.NewString()}
+			require.NoError(t, s.Direct.ZAdd(t.Context(), "k", ended).Err())
+		}
+		again()
+		_, err := readers.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+		require.NoError(t, lock.UnlockAfter(t.Context(), time.Hour))
+		again()
+		_, err = readers.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+	})
 }

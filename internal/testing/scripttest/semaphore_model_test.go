@@ -2,7 +2,6 @@ package scripttest
 
 import (
 	"cmp"
-	"slices"
 	"strings"
 )
 
@@ -116,6 +115,9 @@ func (m *model) semaphoreRelease(k, a words) any {
 		var h handedPermits
 		if left > 0 || len(a) < 2 {
 			h = m.handOn(k, held, "", "", false)
+		}
+		if holders, kept := m.live(permits); len(holders)+len(kept) > 0 {
+			m.purge(permits)
 		}
 		return h.rest(3 * one(keep > 0 && m.leaseEnd(permits, "~"+token) > 0))
 	}
@@ -245,14 +247,16 @@ func limitOf(token string, limit int64) int64 {
 	return limit
 }
 
-// look returns the number of holders. An exclusive one is the only one.
+// look returns the number of holders. An exclusive one is the only one. It ends last if others seem to last again.
 func (m *model) look(permits string) (held int64, failed failure) {
 	if oldest := m.end(permits, m.first(permits)); oldest > 0 && (oldest < leastScore || oldest > mostScore) {
 		return 0, noSemaphore
 	}
 	holders, kept := m.live(permits)
-	if all := slices.Concat(holders, kept); len(all) > 0 && exclusive(all[0]) {
-		return everybody, ""
+	for _, all := range [][]string{holders, kept} {
+		if len(all) > 0 && exclusive(all[len(all)-1]) {
+			return everybody, ""
+		}
 	}
 	return int64(len(holders) + len(kept)), ""
 }
