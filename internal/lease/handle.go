@@ -112,7 +112,7 @@ func (h Handle) Unlock(ctx context.Context, after time.Duration) error {
 		replied = clock.Now()
 		l.running.Wait()
 	}
-	if ended != nil && (what == giveIfThere || what == giveNothing) {
+	if ended != nil && (what == giveIfThere || what == giveNothing || what == stay) {
 		return ended
 	}
 	l.home.Report(ctx, Report{

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch"
+	"github.com/redlatch/redlatch/internal/testing/locktest"
 )
 
 // withReaders returns every Locker, and that of readers.
@@ -102,5 +103,25 @@ func TestALockIsHandedOverWithAGrace(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Greater(t, time.Until(lock.Until()), 3*time.Second, "extended")
 		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestGraceOfEachReaderLasts: readers that share a permit have the grace to stop when it is lost. The key is released when
+// the last of them has unlocked.
+func TestGraceOfEachReaderLasts(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		readers, _ := locktest.ReadWrite(t, s.Client(t),
+			redlatch.WithTTL(6*time.Second), redlatch.WithGrace(4*time.Second), redlatch.WithoutRenewal())
+		begun := time.Now()
+		one, other := mustLock(t, readers, "k"), mustLock(t, readers, "k") // which share a permit
+		_, writers := locktest.ReadWrite(t, s.Client(t))
+		writer := waitInLine(t, writers, "k")
+		<-one.Done()
+		require.ErrorIs(t, one.Unlock(t.Context()), redlatch.ErrLost)
+		time.Sleep(5*time.Second - time.Since(begun))
+		require.Empty(t, writer, "the other reader has its grace")
+		require.ErrorIs(t, other.Unlock(t.Context()), redlatch.ErrLost)
+		require.NoError(t, (<-writer).Unlock(t.Context()))
+		require.Less(t, time.Since(begun), 5500*time.Millisecond)
 	})
 }
