@@ -50,6 +50,9 @@ func (t *tokens) of(token string) *attempt {
 
 // spare notes that somebody may rely on a token.
 func (t *tokens) spare(number uint64) {
+	if slices.Contains(t.spared[:], number) {
+		return
+	}
 	place := &t.spared[t.spares%len(t.spared)]
 	t.below = max(t.below, *place)
 	*place = number
@@ -63,16 +66,23 @@ func (t *tokens) isSpared(number uint64) bool {
 
 // forget notes that the token of an attempt is not used any more, or that nobody relies on it any more.
 func (t *tokens) forget(a *attempt, now clock.Mono) {
-	if a.minted == 0 {
-		return
-	}
-	if t.used[a.minted] == a {
-		delete(t.used, a.minted)
+	if a.minted == 0 || t.used[a.minted] == a {
+		t.forgetUsed(a, now)
 	} else if i := slices.Index(t.spared[:], a.minted); i >= 0 {
 		t.spared[i] = 0
-	} else {
-		return
+		t.end(a, now)
 	}
+}
+
+// forgetUsed notes that the token of an attempt is not used any more.
+func (t *tokens) forgetUsed(a *attempt, now clock.Mono) {
+	if t.used[a.minted] == a {
+		delete(t.used, a.minted)
+		t.end(a, now)
+	}
+}
+
+func (t *tokens) end(a *attempt, now clock.Mono) {
 	t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
 	t.ends++
 }
@@ -131,8 +141,13 @@ func (e *engine) spares(token string) {
 
 // forgetsSpared notes that an attempt is over, and that somebody may rely on its token.
 func (e *engine) forgetsSpared(a *attempt) {
+	if e.inbox == nil {
+		return
+	}
 	e.spares(a.id.token) // before it is forgotten
-	e.forgets(a)
+	e.lines.mu.Lock()
+	defer e.lines.mu.Unlock()
+	e.lines.tokens.forgetUsed(a, clock.MonoNow())
 }
 
 // refusedBy doubts the leases that exclude the holder that a refusal has named, and releases that holder if

@@ -208,7 +208,7 @@ func readQueue(value any) (queue []Waiter) {
 		entry, _ := pair[0].(string)
 		micros, ok := pair[len(pair)-1].(int64)
 		if ok {
-			waited := time.Duration(micros) * time.Microsecond
+			waited := max(time.Duration(micros)*time.Microsecond, 0)
 			queue = append(queue, Waiter{wire.Parse(wire.TokenOf(entry)).Owner, waited})
 		}
 	}

@@ -253,7 +253,8 @@ func (l *core) join(now clock.Instant) bool {
 // and for the rest of MinHold, which counts from the newest grant that this process has learned of,
 // on the slower clock. keep is that time in whole milliseconds.
 //
-// The key is given back once: by the last handle to leave, also after a loss. What keeps others out then is what any handle has asked for. So a handle that leaves
+// The key is given back once: by the last handle to leave a lease that is held, or by the first
+// after a loss, unless others have a grace then. What keeps others out then is what any handle has asked for. So a handle that leaves
 // before has nothing to send if the lease lasts until then.
 func (l *core) unlock(s *seatCore, handle int, now clock.Instant, after time.Duration) (r release, keep time.Duration) {
 	if !s.holds(handle) || s.state == unlocked {
@@ -261,7 +262,7 @@ func (l *core) unlock(s *seatCore, handle int, now clock.Instant, after time.Dur
 	}
 	if !l.judge(now) {
 		s.state = unlocked
-		if l.phase == lost && l.seats > 0 { // others may still have the grace to stop
+		if l.phase == lost && l.seats > 0 && l.Grace > 0 { // others have the grace to stop
 			l.seats--
 			return stay, 0
 		}
