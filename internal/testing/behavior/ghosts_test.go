@@ -89,6 +89,21 @@ func (b *busy) measured() (gap time.Duration, grants int) {
 	return b.gap, b.grants
 }
 
+// returned has the server return to its state of a time ago, and ends all connections, as those to a primary that fails. It
+// requires that the key is held again soon, and returns how many have had it in a second.
+func (b *busy) returned(t *testing.T, w *world, cut func(), lost time.Duration) (grants int) {
+	t.Helper()
+	restore := locktest.Snapshot(t, w.Direct)
+	time.Sleep(lost) // of the bubble
+	restore()
+	b.reset()
+	cut()
+	time.Sleep(time.Second)
+	gap, grants := b.measured()
+	require.Less(t, gap, 500*time.Millisecond)
+	return grants
+}
+
 // TestReturnToOlderDataStopsNobody: entries of lines that were served meanwhile come back, and so
 // does the lease of an earlier holder. Their processes give them back at once. Without that, each
 // entry costs a claim, in which nobody has the key.
@@ -118,15 +133,7 @@ func TestReturnToOlderDataStopsNobody(t *testing.T) {
 				b.begin(t, 10*time.Millisecond, lockers...)
 				defer b.stop()
 				time.Sleep(time.Second)
-				restore := locktest.Snapshot(t, w.Direct)
-				time.Sleep(c.lost)
-				restore()
-				b.reset()
-				cut() // as the connections to a primary are that fails
-				time.Sleep(time.Second)
-				gap, grants := b.measured()
-				require.Less(t, gap, 500*time.Millisecond)
-				require.Greater(t, grants, 20)
+				require.Greater(t, b.returned(t, w, cut, c.lost), 20)
 			})
 		})
 	}
@@ -168,14 +175,7 @@ func TestReturnToOlderDataStopsNoPermits(t *testing.T) {
 				defer b.stop()
 				for range 5 {
 					time.Sleep(time.Second)
-					restore := locktest.Snapshot(t, w.Direct)
-					time.Sleep(100 * time.Millisecond)
-					restore()
-					b.reset()
-					cut()
-					time.Sleep(time.Second)
-					gap, _ := b.measured()
-					require.Less(t, gap, 500*time.Millisecond)
+					b.returned(t, w, cut, 100*time.Millisecond)
 				}
 			})
 		})
@@ -234,14 +234,7 @@ func TestLostTokenThatWasUnlockedIsAGhost(t *testing.T) {
 		defer b.stop()
 		for i := range 30 {
 			time.Sleep(time.Second + time.Duration(i*7)*time.Millisecond)
-			restore := locktest.Snapshot(t, w.Direct)
-			time.Sleep(time.Duration(50+i*17) * time.Millisecond)
-			restore()
-			b.reset()
-			cut()
-			time.Sleep(time.Second)
-			gap, _ := b.measured()
-			require.Less(t, gap, 500*time.Millisecond)
+			b.returned(t, w, cut, time.Duration(50+i*17)*time.Millisecond)
 		}
 	})
 }
