@@ -121,6 +121,8 @@ var (
 		has("a process that polls waits", set(60000, entry("", "-"+away, third), "{now-5000000}")),
 		has("I wait first", set(60000, entry("", there, me), "{now-5000000}", entry("", there, other), "{now-3000000}")),
 		has("I wait second", set(60000, entry("", there, other), "{now-5000000}", entry("", there, me), "{now-3000000}")),
+		has("an entry without a claim comes first", set(60000, "0 "+there+" "+third, "{now-5000000}",
+			entry("", there, other), "{now-3000000}")),
 		has("the clock was set back", set(60000, entry("", there, other), "{now+10000000}")),
 		has("a mark, and one has looked", set(60000, "!", "{mark-5000000}", entry("", there, third), "{now-9000000}",
 			entry("", there, other), "{now-8000000}.5")),

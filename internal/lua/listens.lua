@@ -3,7 +3,8 @@
 -- Reads     entry
 -- Declares  claim, limit, dash, channel and token, those of the entry. The limit is '' if it has none
 --           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
---           true.
+--           true. Of an entry whose claim is 0, or above 4e12, it is false
 
-local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
+local claim, limit, dash, channel, token = string.match(entry, '^([1-9]%d*):?(%d*) (%-?)(%S+) (.*)$')
+if token and tonumber(claim) > 4e12 then token = nil end
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)

@@ -178,7 +178,8 @@ local function handOn(mine, told, looks)
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
-local claim, limit, dash, channel, token = string.match(entry, '^(%d+):?(%d*) (%-?)(%S+) (.*)$')
+local claim, limit, dash, channel, token = string.match(entry, '^([1-9]%d*):?(%d*) (%-?)(%S+) (.*)$')
+if token and tonumber(claim) > 4e12 then token = nil end
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
     local had = listens and leaseEnd(token)
     local may = had or listens and fits(token, tonumber(limit) or 1)

@@ -49,7 +49,7 @@ var definitions = map[string]string{
 
 	"INSPECT":   "inspect.lua k {|queue} :",
 	"LOCKDATA":  "{retype k|set k {somebody|a|~a}|4*del k}",
-	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500:USUAL+there+last}|4*CROWD|2*del queue}",
+	"QUEUEDATA": "{set queue x|2*zadd queue 7 {no+entry|~|0:2+there+last|4000000000001+-away+last}|3*zadd queue -7 !no+entry|5*zadd queue {9|micros:3000} {2*NEXT|500:USUAL+there+last}|4*CROWD|2*del queue}",
 	"MARKDATA":  "{2*zadd queue mark:{2*-1000|-299000|-301000|2*-5000000} !|zadd queue micros:{-6000000|-1000}/.5 NEXT|2*zadd queue micros:900000000 NEXT|2*CROWD}",
 	"CROWD":     "crowd queue 8 {3*no+entry|500:200+away+x|3*500:200+there+x}",
 	"REGISTERDATA": `{retype fence|set fence {2*x|9223372036854775807}|set fence {140737488355326|140737488355327|9007199254740993}|

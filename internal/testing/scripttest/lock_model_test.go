@@ -393,10 +393,10 @@ type entry struct {
 	dash                 bool
 }
 
-var entryForm = regexp.MustCompile(`^(\d+):?(\d*) (-?)(\S+) (.*)$`)
+var entryForm = regexp.MustCompile(`^([1-9]\d*):?(\d*) (-?)(\S+) (.*)$`)
 
-// listener is listens.lua. It returns the entry, or nil if it is none, or its process does not
-// listen.
+// listener is listens.lua. It returns the entry, or nil if it is none, its claim is too small or too large, or its
+// process does not listen.
 func (m *model) listener(text string) *entry {
 	parts := words(entryForm.FindStringSubmatch(text))
 	if parts == nil {
@@ -405,6 +405,9 @@ func (m *model) listener(text string) *entry {
 	e := &entry{text: text, claim: parts.number(1), limit: 1, dash: parts[3] != "", channel: parts[4], token: parts[5]}
 	if parts[2] != "" {
 		e.limit = parts.number(2)
+	}
+	if e.claim > 4e12 {
+		return nil
 	}
 	if e.dash || slices.Contains(listening, e.channel) || m.fault == noPubSub {
 		return e
