@@ -99,7 +99,7 @@ func explained(err error) error {
 }
 
 const (
-	mostOfPage = 1000    // keys
+	mostOfPage = 200     // keys
 	pageSize   = 100_000 // bytes of names, or nearly: long names make smaller pages
 )
 
