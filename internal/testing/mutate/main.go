@@ -4,6 +4,7 @@
 //
 //	go run ./internal/testing/mutate -n 60 -seed 7            # 60 mutants, which the seed chooses
 //	go run ./internal/testing/mutate -n 0 -of node/outcome    # all of the files with that in their names
+//	go run ./internal/testing/mutate -n 150 -sim              # the simulation goes first: what it kills alone
 //
 // It prints those that survive, and fails if these are more than one in twenty. What survives wants a test that
 // looks at it, or is code that nothing needs. Only if neither holds, it goes into equivalents.txt, with the
@@ -38,13 +39,14 @@ func main() {
 	seed := flag.Uint64("seed", 0, "chooses them; 0: a fresh one, which is printed")
 	of := flag.String("of", "", "only those of files with this in their paths")
 	workers := flag.Int("workers", 1, "how many are tested at once")
+	simFirst := flag.Bool("sim", false, "the simulation goes first, with new worlds for 12 s: what does it kill alone?")
 	list := flag.Bool("list", false, "print the mutants, and test none")
 	flag.Parse()
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := mutate(ctx, os.Stdout, *n, *seed, *of, *workers, *list)
+	err := mutate(ctx, os.Stdout, *n, *seed, *of, *workers, *simFirst, *list)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,7 +54,7 @@ func main() {
 	}
 }
 
-func mutate(ctx context.Context, w io.Writer, n int, seed uint64, of string, workers int, list bool) error {
+func mutate(ctx context.Context, w io.Writer, n int, seed uint64, of string, workers int, simFirst, list bool) error {
 	module, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
 		return err
@@ -88,7 +90,7 @@ func mutate(ctx context.Context, w io.Writer, n int, seed uint64, of string, wor
 		}
 		working.Go(func() {
 			for m := t.next(); m != nil && ctx.Err() == nil; m = t.next() {
-				fate, by, err := copied.test(ctx, m)
+				fate, by, err := copied.test(ctx, m, stages(m, seed, simFirst))
 				if err != nil {
 					stop(err)
 					return
@@ -139,6 +141,7 @@ type tally struct {
 	todo    []*mutant
 	left    int // of them to be tested
 	count   [3]int
+	bySim   int
 	survive []*mutant
 }
 
@@ -164,6 +167,9 @@ func (t *tally) tell(m *mutant, f fate, by string) {
 	case unbuilt:
 		t.left++
 	case killed:
+		if by == simulation.name() {
+			t.bySim++
+		}
 		fmt.Fprintf(t.w, "killed by %s: %s:%d\n", by, m.file, m.line)
 	case survived:
 		t.survive = append(t.survive, m)
@@ -175,7 +181,8 @@ func (t *tally) tell(m *mutant, f fate, by string) {
 func (t *tally) verdict() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	fmt.Fprintf(t.w, "\nkilled: %d, survive: %d, do not build: %d\n", t.count[killed], t.count[survived], t.count[unbuilt])
+	fmt.Fprintf(t.w, "\nkilled: %d (%d by the simulation), survive: %d, do not build: %d\n",
+		t.count[killed], t.bySim, t.count[survived], t.count[unbuilt])
 	for _, m := range t.survive {
 		fmt.Fprint(t.w, m.diff())
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,32 +56,48 @@ func copyTree(root, to string) (tree, error) {
 
 // A stage is a package whose tests are run. The first that fails ends the life of a mutant.
 type stage struct {
-	dir string // of its module
-	pkg string
+	dir   string // of its module
+	pkg   string
+	flags []string
 }
 
-// stagesOf returns the stages of a mutant: the tests of its package, and then those which see all. The tests
+// name returns the package, as people call it.
+func (s stage) name() string {
+	if name := path.Join(s.dir, s.pkg); name != "." {
+		return strings.TrimPrefix(name, "internal/")
+	}
+	return "root"
+}
+
+var simulation = stage{dir: "sim", pkg: "."}
+
+// stages returns the stages of a mutant: the tests of its package, and then those which see all. The tests
 // that compare texts of scripts, or replies with recorded ones, are not among them: they fail for every change.
-func stagesOf(m *mutant) []stage {
-	all := []stage{{".", "."}, {".", "./internal/testing/behavior"}, {"sim", "."}}
+func stages(m *mutant, seed uint64, simFirst bool) []stage {
+	all := []stage{{dir: ".", pkg: "."}, {dir: ".", pkg: "./internal/testing/behavior"}}
 	switch dir := path.Dir(m.file); {
 	case strings.HasSuffix(m.file, ".lua"):
-		return append([]stage{{".", "./internal/testing/scripttest"}}, all...)
+		all = append([]stage{{dir: ".", pkg: "./internal/testing/scripttest"}}, all...)
 	case dir != ".":
-		return append([]stage{{".", "./" + dir}}, all...)
+		all = append([]stage{{dir: ".", pkg: "./" + dir}}, all...)
 	}
-	return all
+	if !simFirst {
+		return append(all, simulation)
+	}
+	longer := simulation
+	longer.flags = []string{"-for", "12s", "-stop", "-procs", "1", "-seed", fmt.Sprint(seed)}
+	return append([]stage{longer}, all...)
 }
 
-// test tests a mutant. It returns the package whose tests have killed it.
-func (t tree) test(ctx context.Context, m *mutant) (f fate, by string, err error) {
+// test tests a mutant. It returns the name of the stage that has killed it.
+func (t tree) test(ctx context.Context, m *mutant, stages []stage) (f fate, by string, err error) {
 	undo, err := t.change(ctx, m)
 	if err != nil {
 		return survived, "", err
 	}
-	for _, s := range stagesOf(m) {
+	for _, s := range stages {
 		if f, err = t.run(ctx, s); f != survived || err != nil {
-			return f, cmp.Or(strings.TrimPrefix(path.Join(s.dir, s.pkg), "internal/"), "root"), errors.Join(err, undo())
+			return f, s.name(), errors.Join(err, undo())
 		}
 	}
 	return survived, "", undo()
@@ -108,7 +123,8 @@ var (
 
 // run runs the tests of a package. A mutant that does not build is neither killed nor does it survive.
 func (t tree) run(ctx context.Context, s stage) (fate, error) {
-	out, err := t.goTest(ctx, s.dir, s.pkg, "-short", "-failfast", "-ldflags=-w", "-timeout", "5m")
+	flags := append([]string{"-short", "-failfast", "-ldflags=-w", "-timeout", "5m"}, s.flags...)
+	out, err := t.goTest(ctx, s.dir, s.pkg, flags...)
 	switch {
 	case err == nil:
 		return survived, nil
