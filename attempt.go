@@ -1,51 +1,34 @@
 package redlatch
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/lease"
 	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/rediserr"
-	"github.com/redlatch/redlatch/internal/wire"
 )
 
-// An attempt asks for a lock with one token, and gives it back. A call or a line makes it. That of a
-// line is named by the effects of its Machine, and guarded by lines.mu until it is granted or given
-// up. Nothing changes it afterwards.
+// An attempt asks for a lock with one token, and gives it back. A call or a line makes it. For a line, it is the
+// line.Asker of what the line knows of it.
 type attempt struct {
 	engine  *engine
 	id      identity
 	request *request // of the call, or of the first caller of the line
-	line    *keyLine // nil: of a call
+	inLine  line.Attempt
 	acquire params
 
 	minted uint64 // the number that a fresh token has from the Mint; 0: of an adopted one
 
-	nobodyWaits atomic.Bool // nobody waits for the grant any more
-	stays       bool        // of a line: served or given up, so the token is used until its release has an answer
-
-	// Of a line, too.
-	number uint64          // of the token, for the Machine
-	asked  clock.Instant   // when the newest acquire was sent
-	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
-	place  *place          // nil: it has none
-
 	grant grant
 	lease lease.Lease // once it is granted
+	back  *release    // of Unlock, if the turn was not passed on
 }
 
-// A place is the place of an attempt in the queue of Redis.
-type place struct {
-	claim   time.Duration // of the entry
-	watch   lease.Watch   // of the entry
-	message wire.HandOver // the newest one for the token
-	arrived clock.Instant // when that message arrived
-}
+// attemptBy returns the attempt of which a line knows.
+func attemptBy(a *line.Attempt) *attempt { return a.By.(*attempt) }
 
 // A release gives a token back, once.
 type release struct {
@@ -78,22 +61,22 @@ type grant struct {
 	recheck time.Duration // when to check that the key is still there; 0: never
 }
 
-// newAttempt returns an attempt with a fresh token, of a call or of a line.
-func (e *engine) newAttempt(r *request, w *keyLine) *attempt {
+// newAttempt returns an attempt with a fresh token, of a call or of a line. passable says that the lock may be passed on.
+func (e *engine) newAttempt(r *request, passable bool) *attempt {
 	token, minted := e.newToken(r.cfg)
-	a := e.attemptWith(r, w, token)
+	a := e.attemptWith(r, passable, token)
 	a.minted = minted
 	return a
 }
 
 // attemptWith returns an attempt with a token.
-func (e *engine) attemptWith(r *request, w *keyLine, token string) *attempt {
-	a := &attempt{engine: e, id: e.identity(r, token), request: r, line: w}
+func (e *engine) attemptWith(r *request, passable bool, token string) *attempt {
+	a := &attempt{engine: e, id: e.identity(r, token), request: r}
 	a.acquire = params{
 		identity: &a.id, timeout: r.cfg.lease.Timeout, ttl: r.cfg.asked, cfg: r.cfg,
 	}
-	a.id.abandoned = &a.nobodyWaits
-	a.lease.Init(a, &r.cfg.lease, w != nil && w.machine.Passes > 0)
+	a.inLine.By, a.id.abandoned = a, &a.inLine.NobodyWaits
+	a.lease.Init(a, &r.cfg.lease, passable)
 	return a
 }
 
@@ -111,7 +94,7 @@ func (a *attempt) make(ctx context.Context) (lock *Lock, split bool, err error) 
 	if late == nil {
 		defer under.done()
 	} else {
-		a.nobodyWaits.Store(true)
+		a.inLine.NobodyWaits.Store(true)
 		late.then(func(got reply) { //nolint:contextcheck // the call has returned
 			defer under.done()
 			a.answered(got)
@@ -179,23 +162,6 @@ func (a *attempt) over(g *grant, now clock.Instant) bool {
 	return held >= g.length || most > 0 && held >= most
 }
 
-// grantOfClaim returns the grant of the newest message.
-func (a *attempt) grantOfClaim() grant {
-	p := a.place
-	m, length := &p.message, clock.Validity(p.claim, a.request.cfg.grace)
-	return grant{start: p.watch.Started(m.At, p.arrived), length: length, tick: m.Tick, handed: m.At}
-}
-
-// claimEnded reports whether nothing is left at now of the claim that the newest message has
-// granted.
-func (a *attempt) claimEnded(now clock.Instant) bool {
-	if a.place == nil || a.place.message.Token == "" {
-		return true
-	}
-	g := a.grantOfClaim()
-	return a.over(&g, now)
-}
-
 // mayBeThere reports whether an attempt may have left its token in Redis, or may do so. err is nil
 // if it was granted.
 func mayBeThere(got reply, err error) bool { return got.resent || !knownNotDone(err) }
@@ -208,141 +174,115 @@ func (a *attempt) answered(got reply) {
 	}
 }
 
-// prepareLocked makes the acquire ready that a line asks for.
-func (a *attempt) prepareLocked(m *moment, x *effect) {
-	a.ctx, a.asked = x.Caller.Of.ctx, m.now
-	m.asks = a.ctx
-	if x.Entry == line.NoEntry {
+// Token returns the token.
+func (a *attempt) Token() string { return a.id.token }
+
+// Acquire sends the acquire of a line.
+func (a *attempt) Acquire(ctx context.Context) {
+	a.queue()
+	a.engine.strategy.do(ctx, toAcquire, &a.acquire, a)
+}
+
+// queue notes what the acquire of a line says of the queue. From now on the token is used.
+func (a *attempt) queue() {
+	entry, queued, waited := a.inLine.Queued()
+	if a.acquire.entry == "" && entry != "" { // an earlier send may still refer to it
+		a.acquire.entry = entry
+	}
+	a.acquire.queued, a.acquire.waited = queued, waited
+	a.engine.uses(a)
+}
+
+// hear hands the outcome of the acquire of a line to the line.
+func (a *attempt) hear(got reply) {
+	asked, now := a.inLine.Asked(), clock.Now()
+	a.engine.refusedBy(got.holder, a.id.names, asked.Mono)
+	a.answered(got)
+	if got.err == nil {
+		if a.granted(asked, got); a.over(&a.grant, now) {
+			got.err = errSlow
+		}
+	}
+	a.inLine.Heard(a.heard(got), now)
+}
+
+// heard returns what a line must know of the outcome of an acquire.
+func (a *attempt) heard(got reply) line.Reply {
+	if got.err == nil {
+		return line.Reply{Answer: line.Held, NewEntry: got.newEntry}
+	}
+	r := line.Reply{
+		Err: heldBy(a.id.key, got), At: got.at, NewEntry: got.newEntry,
+		Left: got.left, Holder: got.holder, First: got.first,
+		Clean: !mayBeThere(got, got.err), NotDone: errors.As(got.err, new(*rediserr.NotDone)),
+	}
+	switch err := got.err; {
+	case errors.Is(err, ErrNotAcquired):
+		r.Answer = line.Refused
+	case errors.Is(err, errSlow):
+		r.Answer = line.Late
+	case errors.Is(err, ErrNotReplicated):
+		r.Answer = line.Unconfirmed
+	case permanent(err):
+		r.Answer = line.Permanent
+	default:
+		r.Answer, r.Opens = line.Failed, opensFirst(err)
+	}
+	return r
+}
+
+// carried hands the outcome of an acquire that a release has carried to the line.
+func (a *attempt) carried(got reply) {
+	r := line.Reply{Answer: line.Refused, Err: ErrNotAcquired, At: got.at, Tick: got.tick}
+	if got.err != nil {
+		if r.At = 0; !errors.Is(got.err, ErrLost) {
+			r.Answer, r.Err = line.Failed, got.err
+		}
+	}
+	a.inLine.Carried(r, clock.Now())
+}
+
+// Release gives back a token that was served. See unlock.
+func (a *attempt) Release(ctx context.Context, now clock.Mono, keep time.Duration, next *line.Attempt) {
+	a.back = a.releasing(ctx, now, keep)
+	if next != nil {
+		a.back.asks = attemptBy(next)
+		a.back.asks.queue()
+	}
+	a.giveBack(a.back)
+}
+
+// unlock ends the turn, or a permit, that its holder gives back with a release that begins now. It
+// returns nil if the turn was passed on, and no release was sent.
+func (a *attempt) unlock(ctx context.Context, now clock.Instant, passable bool, keep time.Duration) (sent *release) {
+	if a.inLine.Unlock(ctx, now, passable, keep) {
+		return nil
+	}
+	return a.back
+}
+
+// Serve gives the lock to a call, see line.Asker.
+func (a *attempt) Serve(
+	ctx context.Context, to line.Waiter, now clock.Instant, pass int, claim line.Claim, attempts int,
+) {
+	r := to.(*waiter)
+	if a.engine.reads && pass > 0 {
+		k := new(Lock)
+		a.lease.Seat(ctx, &k.handle, &r.cfg.lease, now)
+		r.serve(k, nil, attempts)
 		return
 	}
-	p := a.place
-	if p == nil {
-		p = &place{claim: a.acquire.ttl}
-		dash := x.Entry == line.Dashed
-		cfg := a.request.cfg
-		if cfg.renew { // else the new owner does not extend the claim. A minimum hold outlasts a crash
-			claim := clock.TTLFor(clock.Validity(wire.Claim(dash), 0), cfg.grace)
-			p.claim = min(p.claim, max(claim, cfg.minHold))
-		}
-		a.acquire.entry = wire.Entry(p.claim, cfg.limit, dash, a.engine.inbox.Channel, a.id.token)
-		p.watch.Sent(m.now)
-		a.place = p
+	if claim.Length > 0 {
+		a.grant = grant{start: claim.Start, length: claim.Length, tick: claim.Tick, handed: claim.Handed}
 	}
-	a.acquire.queued, a.acquire.waited = x.Again, x.Age // an earlier send does not refer to them
+	r.serve(a.grantLock(ctx, &r.request, now, pass), nil, attempts)
 }
 
-// hear handles the outcome of the acquire of a line.
-func (a *attempt) hear(got reply) {
-	w := a.line
-	a.engine.refusedBy(got.holder, a.id.names, a.asked.Mono)
-	m := a.engine.moment(clock.Now())
-	var room effects
-	out := room[:0]
-	report := func() {}
-	a.engine.lines.locked(func() {
-		a.engine.lines.observeLocked(&m, m.now.Since(a.asked), got.err)
-		w.factsLocked(&m)
-		a.answered(got)
-		if got.err == nil {
-			if a.granted(a.asked, got); a.over(&a.grant, m.now) {
-				got.err = errSlow
-			}
-		}
-		if got.err == nil {
-			if p := a.place; p != nil && a.acquire.queued && p.message.Token == "" && !w.machine.Confirms {
-				w.untoldLocked(&m) // the look has found the key, and no message
-			}
-			out = w.machine.Granted(m.Facts, got.newEntry, out)
-		} else {
-			out = w.machine.NotGranted(m.Facts, a.outcomeLocked(&m, got), out)
-			report = w.reportLocked(got.err)
-		}
-		w.settleLocked(&m, out)
-	})
-	w.carry(&m, out)
-	report()
-}
+// Expect says that a seat of the lease will be taken.
+func (a *attempt) Expect() { a.lease.Expect() }
 
-// reportLocked returns what calls Hooks.Trouble of the first caller with the error of an attempt. Those
-// whose wait ends with the error report it themselves.
-func (w *keyLine) reportLocked(err error) (report func()) {
-	if head := w.machine.Head(); head != nil && !errors.Is(err, ErrNotAcquired) {
-		attempts := head.Of.attempts + w.machine.News(head).Attempts
-		if hook, trouble := w.engine.troubleOf(&head.Of.request, attempts, err); hook != nil {
-			ctx := head.Of.ctx
-			return func() { go hook(ctx, trouble) } // ends with the hook
-		}
-	}
-	return func() {}
-}
-
-// outcomeLocked returns what the Machine must know of an acquire that was not granted.
-func (a *attempt) outcomeLocked(m *moment, got reply) line.Outcome {
-	w, err := a.line, got.err
-	o := line.Outcome{
-		Answer: line.Failed, Err: heldBy(a.id.key, got), Left: got.left, First: got.first, NewEntry: got.newEntry,
-	}
-	switch {
-	case errors.Is(err, ErrNotAcquired):
-		o.Answer = line.Refused
-		h := wire.Parse(got.holder)
-		o.Foreign = got.holder != "" && !h.HandsOn
-		o.Moved = got.holder != "" && w.holder != "" && got.holder != w.holder
-		w.holder = cmp.Or(got.holder, w.holder)
-		if a.request.cfg.noQueue && h.Queues {
-			a.engine.queued.note(a.id.lock, queuesFor)
-			w.factsLocked(m)
-		}
-		if a.engine.inbox != nil && !h.Tells {
-			w.untoldLocked(m)
-		}
-		if got.at != 0 && a.place != nil {
-			a.place.watch.Told(a.asked, got.at)
-		}
-	case errors.Is(err, errSlow):
-		o.Answer = line.Late
-	case errors.Is(err, ErrNotReplicated):
-		o.Answer = line.Unconfirmed
-	case permanent(err):
-		o.Answer = line.Permanent
-	default:
-		o.Opens = opensFirst(err)
-	}
-	o.Clean = !mayBeThere(got, err) &&
-		(a.place == nil || o.Answer == line.Refused || errors.As(err, new(*rediserr.NotDone)))
-	o.Ended = a.claimEnded(m.now)
-	return o
-}
-
-// carried handles the outcome of a release that carried the acquire. If the release did not queue
-// the entry, the line asks again.
-func (a *attempt) carried(got reply) {
-	w, err := a.line, got.err
-	m := a.engine.moment(clock.Now())
-	o := line.Outcome{Answer: line.Refused, Err: ErrNotAcquired}
-	var room effects
-	out := room[:0]
-	a.engine.lines.locked(func() {
-		w.factsLocked(&m)
-		switch {
-		case err != nil || got.at == 0:
-			if err != nil && !errors.Is(err, ErrLost) {
-				o.Answer, o.Err = line.Failed, err
-			}
-			out = w.machine.Changed(m.Facts, out)
-		default:
-			a.place.watch.Told(a.asked, got.at)
-			if got.tick > 0 {
-				a.place.message, a.place.arrived = wire.HandOver{Token: a.id.token, Tick: got.tick, At: got.at}, m.now
-				out = w.machine.Message(m.Facts, a.number, false, out)
-			}
-		}
-		o.Ended = a.claimEnded(m.now)
-		out = w.machine.NotGranted(m.Facts, o, out)
-		w.settleLocked(&m, out)
-	})
-	w.carry(&m, out)
-}
+// Unused says that nothing is left in Redis of the token.
+func (a *attempt) Unused() { a.engine.forgets(a) }
 
 // undo releases the token of an attempt that failed with err, or whose caller has left, and waits
 // for that until ctx ends. If Redis cannot be reached it does not wait: the key ends with its TTL.
@@ -367,11 +307,11 @@ func (a *attempt) releasing(ctx context.Context, now clock.Mono, keep time.Durat
 	return b
 }
 
-// withdraw gives back a token that nobody waits for, and its entry.
-func (a *attempt) withdraw() {
-	b := a.releasing(a.ctx, clock.MonoNow(), 0)
+// Withdraw gives back a token that nobody waits for, and its entry.
+func (a *attempt) Withdraw(ctx context.Context) {
+	b := a.releasing(ctx, clock.MonoNow(), 0)
 	b.entry = a.acquire.entry
-	a.engine.strategy.do(b.loan.lent(), toRelease, &b.params, b)
+	a.engine.strategy.do(b.loan.lent(), toRelease, &b.params, b) //nolint:contextcheck // the loan lends ctx
 }
 
 // giveBack gives back a token that was granted, or that may have been granted to a call.

@@ -226,10 +226,8 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 						require.True(t, end.Before(time.Now()), token)
 					}
 					require.Empty(t, e.newest.byKey)
-					lines := &e.lines
-					require.Empty(t, lines.shared)
-					require.Empty(t, lines.tokens.used)
-					require.Empty(t, lines.waiting)
+					require.Empty(t, e.lines.String())
+					require.Empty(t, e.tokens.used)
 				})
 			})
 		}

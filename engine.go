@@ -8,28 +8,29 @@ import (
 	"sync/atomic"
 
 	"github.com/redlatch/redlatch/internal/clock"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/rediserr"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
-// The way of a call. A mutex is held only where "- name ->" stands: lines.mu, unless another one is
+// The way of a call. A mutex is held only where "- name ->" stands: that of line.Lines, unless another one is
 // named.
 //
-//	Lock            engine.call -> lock -> join - Machine.Join -> Ask, if nothing is under way
+//	Lock            engine.call -> lock -> Lines.Join - Machine.Join -> Ask, if nothing is under way
 //	                The goroutine of the caller waits in lock for served, for news and for its ctx.
 //	the acquire     strategy.do -> Node.Post - Node.mu -> a courier sends it, and calls back
-//	                attempt.hear - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
-//	a hand-over     Inbox.run receives the message -> engine.deliver - Machine.Message -> Serve
-//	the grant       keyLine.carry -> grantLock -> Lease.Begin - Lease.mu -> the caller has its Lock
+//	                attempt.hear -> Attempt.Heard - Machine.Granted or NotGranted -> Serve, or Look, Tell, Fail and the like
+//	a hand-over     Inbox.run receives the message -> engine.deliver -> Attempt.Message - Machine.Message -> Serve
+//	the grant       attempt.Serve -> grantLock -> Lease.Begin - Lease.mu -> the caller has its Lock
 //	a renewal       Lease.renew - Lease.mu: core.tick -> send -> attempt.Extend -> Lease.Extended
-//	Unlock          Handle.Unlock - Lease.mu: core.unlock -> attempt.Pass -> keyLine.unlock - Machine.Unlock
-//	                -> Serve the next caller, or Give: attempt.giveBack sends the release, which may carry the next acquire
+//	Unlock          Handle.Unlock - Lease.mu: core.unlock -> attempt.Pass -> Attempt.Unlock - Machine.Unlock
+//	                -> Serve the next caller, or Give: attempt.Release sends the release, which may carry the next acquire
 //	TryLock, Adopt  engine.call -> attempt.make, or adopt, without a line
 //	a reader        joinReaders -> Lease.Join - Lease.mu: core.join, without a command, if a reader was
 //	                granted the key just now
 //
 // Three goroutines take part: that of the caller, a courier of the node, and that of the inbox. The
-// mutexes are lines.mu, Lease.mu, newestLeases.mu, tokenOps.mu of a quorum, Node.mu and
+// mutexes are those of line.Lines, Lease, tokens, newestLeases, tokenOps of a quorum, Node.mu and
 // Inbox.mu. None is locked under another.
 
 // errSlow is the error of a grant that came when nothing was left of its lease.
@@ -51,10 +52,8 @@ type engine struct {
 type live struct {
 	mint     *wire.Mint
 	twin     *engine // of readers and writers: the other side
-	lines    lines
-	yielding recent   // keys that this process leaves to others for a while
-	queued   recent   // keys that a Locker that queues held a short time ago
-	untold   recent   // keys that a Locker which cannot tell others held a short time ago
+	lines    *line.Lines
+	tokens   tokens
 	troubles sync.Map // when Hooks.Trouble was last called for a cause
 	newest   newestLeases
 	pending  pending // calls of TryLock, and keys that will be handed on
@@ -71,7 +70,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 		return nil, wrap("new "+string(h.name), "", err)
 	}
 	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{
-		mint: wire.NewMint(), lines: newLines(), newest: newestLeases{byKey: make(map[string]*attempt)},
+		mint: wire.NewMint(), lines: line.New(h.inbox), tokens: tokens{used: make(map[uint64]*attempt)}, newest: newestLeases{byKey: make(map[string]*attempt)},
 	}}
 	for i, n := range e.nodes {
 		n.Trouble = func(err error) { e.reportNode(e.names[i], err) }
@@ -150,6 +149,15 @@ func (e *engine) identity(r *request, token string) identity {
 	return identity{names: &r.names, token: token}
 }
 
+// String describes the lines of a Locker, for the report of a bug: it is what fmt prints of the
+// Locker. It shows no token.
+func (e *engine) String() string { return string(e.name) + e.lines.String() }
+
+// Format prints what String returns, whatever the verb is.
+func (e *engine) Format(f fmt.State, verb rune) {
+	_, _ = fmt.Fprintf(f, fmt.FormatString(f, verb), e.String())
+}
+
 func (e *engine) TryLock(ctx context.Context, key string, opts ...Option) (*Lock, error) {
 	return e.call(ctx, "try lock", new(request), key, opts, e.try)
 }
@@ -225,7 +233,7 @@ func (e *engine) try(ctx context.Context, r *request) (*Lock, error) {
 		return lock, nil
 	}
 	for pause := r.cfg.shortest; ; pause = min(2*pause, r.cfg.longest) {
-		lock, split, err := e.newAttempt(r, nil).make(ctx)
+		lock, split, err := e.newAttempt(r, false).make(ctx)
 		if !split {
 			return lock, err
 		}
@@ -246,7 +254,7 @@ func (e *engine) adopt(ctx context.Context, r *request, token string) (*Lock, er
 	case e.reads:
 		return e.adoptReader(ctx, r, token)
 	}
-	a := e.attemptWith(r, nil, token)
+	a := e.attemptWith(r, false, token)
 	a.lease.Reveal()
 	e.spares(token)
 	start := clock.Now()

@@ -3,6 +3,7 @@ package redlatch
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -19,9 +20,11 @@ import (
 // have, the lost ones until they are unlocked, whose holder may have the grace to stop, and those whose release
 // keeps others out and had no answer: the node sends it again.
 
-// tokens has what a Locker knows of its tokens, by the numbers that they have from its Mint. lines.mu
-// guards it. Its size does not grow with what was forgotten.
+// tokens has what a Locker knows of its tokens, by the numbers that they have from its Mint. Its size does not grow with
+// what was forgotten.
 type tokens struct {
+	mu sync.Mutex // guards the fields below
+
 	used map[uint64]*attempt
 
 	spared [256]uint64 // the newest tokens that somebody may rely on
@@ -42,14 +45,16 @@ type ended struct {
 
 // of returns the attempt that uses a token, which anybody may have made.
 func (t *tokens) of(token string) *attempt {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	if a := t.used[wire.NumberOf(token)]; a != nil && a.id.token == token {
 		return a
 	}
 	return nil
 }
 
-// spare notes that somebody may rely on a token.
-func (t *tokens) spare(number uint64) {
+// spareLocked notes that somebody may rely on a token.
+func (t *tokens) spareLocked(number uint64) {
 	if slices.Contains(t.spared[:], number) {
 		return
 	}
@@ -59,30 +64,30 @@ func (t *tokens) spare(number uint64) {
 	t.spares++
 }
 
-// isSpared reports whether somebody may rely on a token.
-func (t *tokens) isSpared(number uint64) bool {
+// isSparedLocked reports whether somebody may rely on a token.
+func (t *tokens) isSparedLocked(number uint64) bool {
 	return number <= t.below || slices.Contains(t.spared[:], number)
 }
 
-// forget notes that the token of an attempt is not used any more, or that nobody relies on it any more.
-func (t *tokens) forget(a *attempt, now clock.Mono) {
+// forgetLocked notes that the token of an attempt is not used any more, or that nobody relies on it any more.
+func (t *tokens) forgetLocked(a *attempt, now clock.Mono) {
 	if a.minted == 0 || t.used[a.minted] == a {
-		t.forgetUsed(a, now)
+		t.forgetUsedLocked(a, now)
 	} else if i := slices.Index(t.spared[:], a.minted); i >= 0 {
 		t.spared[i] = 0
-		t.end(a, now)
+		t.endLocked(a, now)
 	}
 }
 
-// forgetUsed notes that the token of an attempt is not used any more.
-func (t *tokens) forgetUsed(a *attempt, now clock.Mono) {
+// forgetUsedLocked notes that the token of an attempt is not used any more.
+func (t *tokens) forgetUsedLocked(a *attempt, now clock.Mono) {
 	if t.used[a.minted] == a {
 		delete(t.used, a.minted)
-		t.end(a, now)
+		t.endLocked(a, now)
 	}
 }
 
-func (t *tokens) end(a *attempt, now clock.Mono) {
+func (t *tokens) endLocked(a *attempt, now clock.Mono) {
 	t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
 	t.ends++
 }
@@ -93,9 +98,9 @@ type sighting struct {
 	message *wire.HandOver
 }
 
-// old reports whether a sighting of a token may be older than the end of the token. It does not know all tokens of a
+// oldLocked reports whether a sighting of a token may be older than the end of the token. It does not know all tokens of a
 // busy Locker: their second release does nothing.
-func (t *tokens) old(number uint64, s sighting) bool {
+func (t *tokens) oldLocked(number uint64, s sighting) bool {
 	return slices.ContainsFunc(t.ended[:], func(e ended) bool {
 		m := s.message
 		switch {
@@ -108,22 +113,34 @@ func (t *tokens) old(number uint64, s sighting) bool {
 	})
 }
 
+// takes notes that a ghost is used, and reports whether it is one: its token is not used or spared, and the sighting is
+// not old.
+func (t *tokens) takes(ghost *attempt, seen sighting) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	number := ghost.minted
+	if t.used[number] != nil || t.isSparedLocked(number) || t.oldLocked(number, seen) {
+		return false
+	}
+	t.used[number] = ghost
+	return true
+}
+
 // uses notes that the token of a call is used from now on.
 func (e *engine) uses(a *attempt) {
 	if e.inbox != nil {
-		e.lines.mu.Lock()
-		e.lines.tokens.used[a.minted] = a
-		e.lines.mu.Unlock()
+		e.tokens.mu.Lock()
+		defer e.tokens.mu.Unlock()
+		e.tokens.used[a.minted] = a
 	}
 }
 
 // forgets notes that nothing is left in Redis of an attempt.
 func (e *engine) forgets(a *attempt) {
 	if e.inbox != nil {
-		now := clock.MonoNow()
-		e.lines.mu.Lock()
-		e.lines.tokens.forget(a, now)
-		e.lines.mu.Unlock()
+		e.tokens.mu.Lock()
+		defer e.tokens.mu.Unlock()
+		e.tokens.forgetLocked(a, clock.MonoNow())
 	}
 }
 
@@ -133,9 +150,9 @@ func (e *engine) spares(token string) {
 		return
 	}
 	if number, _, made := e.mint.Made(token); made {
-		e.lines.mu.Lock()
-		e.lines.tokens.spare(number)
-		e.lines.mu.Unlock()
+		e.tokens.mu.Lock()
+		defer e.tokens.mu.Unlock()
+		e.tokens.spareLocked(number)
 	}
 }
 
@@ -145,9 +162,9 @@ func (e *engine) forgetsSpared(a *attempt) {
 		return
 	}
 	e.spares(a.id.token) // before it is forgotten
-	e.lines.mu.Lock()
-	defer e.lines.mu.Unlock()
-	e.lines.tokens.forgetUsed(a, clock.MonoNow())
+	e.tokens.mu.Lock()
+	defer e.tokens.mu.Unlock()
+	e.tokens.forgetUsedLocked(a, clock.MonoNow())
 }
 
 // refusedBy doubts the leases that exclude the holder that a refusal has named, and releases that holder if
@@ -202,11 +219,13 @@ func (e *engine) searchGhosts(n *names) {
 // found by refusals.
 const mostSearched = 64
 
-// searchAll searches the keys of lines for ghosts.
-func (e *engine) searchAll(lines []*keyLine) {
+// changed tells the lines that messages may have been lost, or come again. If the server may have returned to older
+// data, it searches the keys of the lines for ghosts.
+func (e *engine) changed(confirmed bool) {
 	keys := make(map[string]*request)
-	for _, w := range lines {
-		keys[w.request.names.lock] = w.request
+	for _, w := range e.lines.Changed(confirmed) {
+		r := &w.(*waiter).request
+		keys[r.names.lock] = r
 		if len(keys) == mostSearched {
 			break
 		}
@@ -218,9 +237,9 @@ func (e *engine) searchAll(lines []*keyLine) {
 
 // hasReleased reports whether a token was released.
 func (e *engine) hasReleased() bool {
-	e.lines.mu.Lock()
-	defer e.lines.mu.Unlock()
-	return e.lines.tokens.ends > 0
+	e.tokens.mu.Lock()
+	defer e.tokens.mu.Unlock()
+	return e.tokens.ends > 0
 }
 
 // hear releases the ghosts among the holders. If there may be more than those that an inspection lists, it looks again when
@@ -242,6 +261,14 @@ func (s *ghostSearch) hear(got reply) {
 	}
 }
 
+// deliver tells the line of a token that Redis has handed it the key. If no line waits with the token, it may be a
+// ghost.
+func (e *engine) deliver(h wire.HandOver) {
+	if a := e.tokens.of(h.Token); a == nil || !a.inLine.Message(h, clock.Now()) {
+		e.handed(h)
+	}
+}
+
 // handed releases the token of a message, if that is a ghost. The token says which part of the key is the prefix, and
 // so where the fences are.
 func (e *engine) handed(h wire.HandOver) {
@@ -259,16 +286,9 @@ func (e *engine) handed(h wire.HandOver) {
 func (e *engine) releaseGhost(n *names, token string, number uint64, seen sighting) bool {
 	ghost := &attempt{engine: e, id: identity{names: n, token: token}, minted: number}
 	ghost.acquire.timeout = e.cfg.timeout()
-	t := &e.lines.tokens
-	e.lines.mu.Lock()
-	known := t.used[number] != nil || t.isSpared(number) || t.old(number, seen)
-	if !known {
-		t.used[number] = ghost
+	if !e.tokens.takes(ghost, seen) {
+		return false
 	}
-	e.lines.mu.Unlock()
-	if !known {
-		b := ghost.releasing(context.Background(), clock.MonoNow(), 0)
-		ghost.giveBack(b)
-	}
-	return !known
+	ghost.giveBack(ghost.releasing(context.Background(), clock.MonoNow(), 0))
+	return true
 }

@@ -22,14 +22,14 @@ func TestSparedTokensAreNeverForgotten(t *testing.T) {
 	var spared []uint64
 	for i := range 1000 {
 		before, s := number(), number()
-		known.spare(s)
+		known.spareLocked(s)
 		spared = append(spared, s)
 		for _, old := range spared {
-			require.True(t, known.isSpared(old))
+			require.True(t, known.isSparedLocked(old))
 		}
-		require.False(t, known.isSpared(number()))
+		require.False(t, known.isSparedLocked(number()))
 		if i < len(known.spared)-1 {
-			require.False(t, known.isSpared(before), "there is room for all that were spared")
+			require.False(t, known.isSparedLocked(before), "there is room for all that were spared")
 		}
 	}
 }
@@ -46,17 +46,17 @@ func TestOldSightingsAreNoGhosts(t *testing.T) {
 		tick, at := uint64(1000+i), clock.Redis(5000+i)
 		a := &attempt{minted: uint64(i + 1), grant: grant{tick: tick, handed: at}}
 		known.used[a.minted] = a
-		known.forget(&attempt{minted: a.minted}, 50) // another attempt with the token
-		require.False(t, known.old(a.minted, sighting{asked: 1}))
+		known.forgetLocked(&attempt{minted: a.minted}, 50) // another attempt with the token
+		require.False(t, known.oldLocked(a.minted, sighting{asked: 1}))
 		now := clock.Mono(100 + i)
-		known.forget(a, now)
+		known.forgetLocked(a, now)
 		require.Empty(t, known.used)
-		require.True(t, known.old(a.minted, sighting{asked: now}))
-		require.False(t, known.old(a.minted, sighting{asked: now + 1}))
-		require.True(t, known.old(a.minted, message(tick, at)))
-		require.True(t, known.old(a.minted, message(tick-1, at-1)))
-		require.False(t, known.old(a.minted, message(tick+1, at)), "it was handed the key anew")
-		require.False(t, known.old(a.minted, message(tick, at+1)), "it was handed the key anew, by a register that has lost ticks")
+		require.True(t, known.oldLocked(a.minted, sighting{asked: now}))
+		require.False(t, known.oldLocked(a.minted, sighting{asked: now + 1}))
+		require.True(t, known.oldLocked(a.minted, message(tick, at)))
+		require.True(t, known.oldLocked(a.minted, message(tick-1, at-1)))
+		require.False(t, known.oldLocked(a.minted, message(tick+1, at)), "it was handed the key anew")
+		require.False(t, known.oldLocked(a.minted, message(tick, at+1)), "it was handed the key anew, by a register that has lost ticks")
 	}
 }
 

@@ -50,8 +50,8 @@ func (a *attempt) Ended(lost bool) {
 		return
 	}
 	a.engine.forgetsSpared(a)
-	if w := a.line; w != nil {
-		w.lost(a)
+	if a.inLine.Joined() {
+		a.inLine.Lost(clock.Now())
 	}
 }
 
@@ -83,7 +83,7 @@ func (a *attempt) fire(ctx context.Context, hook func(context.Context, Event), e
 
 // Pass has the line pass the lock on, or give it back.
 func (a *attempt) Pass(ctx context.Context, now clock.Instant) (passed bool, err error) {
-	b := a.line.unlock(ctx, a, now, true, 0)
+	b := a.unlock(ctx, now, true, 0)
 	if b == nil {
 		return true, nil
 	}
@@ -99,8 +99,8 @@ func (a *attempt) GiveBack(ctx context.Context, now clock.Instant, keep time.Dur
 		inRedis += keepMargin
 	}
 	var b *release
-	if a.line != nil && held {
-		b = a.line.unlock(ctx, a, now, false, inRedis)
+	if a.inLine.Joined() && held {
+		b = a.unlock(ctx, now, false, inRedis)
 	} else {
 		b = a.releasing(ctx, now.Mono, inRedis)
 		a.giveBack(b)
@@ -117,7 +117,7 @@ func (a *attempt) outcome(b *release) error {
 	<-b.came
 	b.loan.over()
 	if b.reply.contended {
-		a.engine.yield(a.id.lock, a.engine.longestYield(a.request.cfg))
+		a.engine.lines.Yield(a.id.lock, a.engine.longestYield(a.request.cfg))
 	}
 	return b.reply.err
 }

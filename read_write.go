@@ -102,7 +102,7 @@ func (e *engine) joinReaders(ctx context.Context, r *request) *Lock {
 
 // adoptReader acquires a permit for r if token holds one. So no reader ends the lock of another.
 func (e *engine) adoptReader(ctx context.Context, r *request, token string) (*Lock, error) {
-	a := e.newAttempt(r, nil)
+	a := e.newAttempt(r, false)
 	a.acquire.beside = token
 	lock, _, err := a.make(ctx)
 	r.attempts = 0 // as of any other adoption

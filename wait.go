@@ -3,12 +3,11 @@ package redlatch
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/line"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // news is a refusal for a call that waits, after a number of attempts.
@@ -35,15 +34,15 @@ func (c refusals) replace(n news) {
 	}
 }
 
-// A waiter is a call that waits in line. lines.mu guards what it adds to its request.
+// A waiter is a call that waits in line. It is the line.Waiter of its call.
 type waiter struct {
 	request
-	caller  line.Caller[*waiter]
-	ctx     context.Context //nolint:containedctx // for its values, which travel with what its line asks
-	refusal error           // of an attempt that the call made before it joined; nil: there was none
-	news    refusals        // has the newest refusal to report; nil: there is no hook
-	told    bool            // it knows of a refusal. Only the call uses this
-	over    chan struct{}   // closed when it has a lock, or err
+	engine  *engine
+	inLine  line.Call
+	refusal error         // of an attempt that the call made before it joined; nil: there was none
+	news    refusals      // has the newest refusal to report; nil: there is no hook
+	told    bool          // it knows of a refusal. Only the call uses this
+	over    chan struct{} // closed when it has a lock, or err
 	lock    *Lock
 	err     error
 }
@@ -85,8 +84,8 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 	}
 	if e.triesAlone(&r.request) {
 		lock, err := e.try(ctx, &r.request)
-		m := e.moment(clock.Now())
-		e.lines.locked(func() { e.lines.observeLocked(&m, m.now.Since(r.started), err) })
+		now := clock.Now()
+		e.lines.Observe(now.Mono, now.Since(r.started), err == nil || errors.Is(err, ErrNotAcquired))
 		switch {
 		case err == nil:
 			return lock, nil
@@ -101,31 +100,31 @@ func (e *engine) wait(ctx context.Context, r *waiter) (*Lock, error) {
 			return lock, err
 		}
 	}
-	w := e.join(ctx, r)
+	e.join(ctx, r)
 	for {
 		select {
 		case n := <-r.news:
-			e.report(ctx, w, r, n)
+			e.report(ctx, r, n)
 		case <-r.over:
 			if len(r.news) > 0 { // the refusal came before
-				e.report(ctx, w, r, <-r.news)
+				e.report(ctx, r, <-r.news)
 			}
 			return r.take()
 		case <-ctx.Done():
-			return e.leave(ctx, w, r)
+			return e.leave(ctx, r)
 		}
 	}
 }
 
 // report calls a hook of a call that waits: Waiting for the first refusal, Moved for later ones. If
 // the hook panics, the call leaves its line.
-func (e *engine) report(ctx context.Context, w *keyLine, r *waiter, n news) {
+func (e *engine) report(ctx context.Context, r *waiter, n news) {
 	hook := r.cfg.hooks.Moved
 	if !r.told {
 		r.told, hook = true, r.cfg.hooks.Waiting
 	}
 	guarded(func() { r.refused(ctx, e, hook, n) }, func() {
-		if lock, _ := e.leave(ctx, w, r); lock != nil {
+		if lock, _ := e.leave(ctx, r); lock != nil {
 			lock.discard(ctx)
 		}
 	})
@@ -134,109 +133,110 @@ func (e *engine) report(ctx context.Context, w *keyLine, r *waiter, n news) {
 // triesAlone reports whether r makes its first attempt by itself: the key may have several holders,
 // no line waits for it, and the process does not leave it to others.
 func (e *engine) triesAlone(r *request) bool {
-	if !e.permits(r.cfg) {
-		return false
-	}
-	e.lines.mu.Lock()
-	defer e.lines.mu.Unlock()
-	_, used := e.lines.shortestLocked(r.line(0), e.lanes(r.cfg))
-	return (used == 0 || e.ownOptions(r)) && e.yielding.until(r.names.lock) == 0
+	return e.permits(r.cfg) && e.lines.TriesAlone(r.line(), e.lanesOf(r))
 }
 
-// ownOptions reports whether r has options of its own, beside those that lines do not depend on, and
-// the limit, which their ring has.
-func (e *engine) ownOptions(r *request) bool {
+// lanesOf returns how many lines there are for the calls of a key with the options of r. With options of its own, beside
+// those that lines do not depend on, a call is a line by itself.
+func (e *engine) lanesOf(r *request) int {
 	own := r.cfg.settings
-	own.limit = e.cfg.limit
-	return own != e.cfg.settings
+	own.limit = e.cfg.limit // lines depend on it
+	if own != e.cfg.settings {
+		return 0
+	}
+	return e.lanes(r.cfg)
 }
 
-// line returns one of the lines in which r may stand.
-func (r *request) line(lane int) lineID { return lineID{r.names.lock, r.cfg.limit, lane} }
-
-// lineLocked returns the line that r joins. A call with options of its own is a line by itself.
-func (e *engine) lineLocked(r *request) *keyLine {
-	if e.ownOptions(r) {
-		return newLine(e, r, ownLane)
-	}
-	id, _ := e.lines.shortestLocked(r.line(0), e.lanes(r.cfg))
-	if e.lines.shared[id] == nil {
-		e.lines.shared[id] = newLine(e, r, id.lane)
-	}
-	return e.lines.shared[id]
-}
+// line returns what the lines are called in which r may stand.
+func (r *request) line() line.ID { return line.ID{Lock: r.names.lock, Limit: r.cfg.limit} }
 
 // join adds r to the line of its key.
-func (e *engine) join(ctx context.Context, r *waiter) *keyLine {
-	r.ctx, r.over = ctx, make(chan struct{})
-	c := &r.caller
-	c.Of, c.Since, c.Refused = r, r.started.Mono, r.refusal != nil
+func (e *engine) join(ctx context.Context, r *waiter) {
+	r.engine, r.over = e, make(chan struct{})
+	c := &r.inLine
+	c.By, c.Attempts, c.Since, c.Refused = r, r.attempts, r.started.Mono, r.refusal != nil
 	hooks := &r.cfg.hooks
 	c.Follows = hooks.Moved != nil && !e.several(r.cfg)
 	c.Tell = !c.Refused && (hooks.Waiting != nil || c.Follows)
 	if c.Tell { // as it is if the call follows: then its refusals are those of its line
 		r.news = make(refusals, 1)
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		c.Deadline = clock.MonoOf(deadline)
-	}
 	now := r.started
 	if r.attempts > 0 {
 		now = clock.Now()
 	}
-	m := e.moment(now)
-	var w *keyLine
-	var room effects
-	out := room[:0]
-	e.lines.locked(func() {
-		w = e.lineLocked(&r.request)
-		w.factsLocked(&m)
-		out = w.machine.Join(m.Facts, c, out)
-		w.settleLocked(&m, out)
-	})
-	w.carry(&m, out)
-	return w
+	e.lines.Join(ctx, c, r.line(), e.lanesOf(&r.request), now)
 }
 
 // leave ends the wait of r, whose ctx has ended, unless it was served just now.
-func (e *engine) leave(ctx context.Context, w *keyLine, r *waiter) (*Lock, error) {
-	m := e.moment(clock.Now())
-	var n line.News
-	var mine *attempt // has the key
-	var room effects
-	out, waited := room[:0], false
-	e.lines.locked(func() {
-		n = w.machine.News(&r.caller)
-		if w.machine.State() == line.Holding {
-			mine = w.newest
-		}
-		out, waited = w.machine.Leave(&r.caller, out)
-		w.settleLocked(&m, out)
-	})
-	w.carry(&m, out)
+func (e *engine) leave(ctx context.Context, r *waiter) (*Lock, error) {
+	now := clock.Now()
+	n, waited := e.lines.Leave(&r.inLine, now)
 	if !waited {
 		<-r.over
 		return r.take()
 	}
-	r.attempts, r.ctx = r.attempts+n.Attempts, nil // its line may last
-	last, silence := n.Err, time.Duration(0)
+	r.attempts += n.Attempts
+	last, silence := n.Err, n.Silence
 	switch {
-	case mine != nil:
-		last = mine.refusal(r.names.key)
+	case n.Holder != nil:
+		last = attemptBy(n.Holder).refusal(r.names.key)
 	case n.Answer == line.Held:
 		last = &HeldError{Key: r.names.key, Owner: r.cfg.owner, ours: true}
 	case n.Answer == line.None:
 		last = r.refusal
 	}
-	if n.Asking > 0 {
-		silence = max(m.Now.Sub(n.Asking), 1)
-	}
-	old := m.Now.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
+	old := now.Mono.Sub(n.At) > r.cfg.timeout() && silence > r.cfg.timeout()*3/4
 	if silence > 0 && (last == nil || old) {
-		silence = min(silence, m.now.Since(r.started)) // others of the line may have asked before
+		silence = min(silence, now.Since(r.started)) // others of the line may have asked before
 		last = e.strategy.trouble(toAcquire, &params{identity: &identity{names: &r.names}, cfg: r.cfg}, silence)
 	}
 	return nil, &gaveUp{ctxError(ctx), last}
+}
+
+// Options returns those of a line that begins with r.
+func (r *waiter) Options() line.Options {
+	cfg := r.cfg
+	return line.Options{
+		Config: r.engine.lineConfig(cfg), Polls: cfg.noQueue, Limit: cfg.limit, Renews: cfg.renew,
+		Grace: cfg.grace, MinHold: cfg.minHold, MaxHold: cfg.maxHold,
+	}
+}
+
+// lineConfig returns how lines decide.
+func (e *engine) lineConfig(cfg *config) line.Config {
+	c := line.Config{
+		Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
+		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
+	}
+	if !c.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
+		c.Passes = wire.FencesOfTick - 1
+	}
+	return c
+}
+
+// Attempt returns an attempt of the line that has begun with r.
+func (r *waiter) Attempt() *line.Attempt {
+	a := r.engine.newAttempt(&r.request, r.engine.lineConfig(r.cfg).Passes > 0)
+	return &a.inLine
+}
+
+// Fail ends the wait of r, which has left the line.
+func (r *waiter) Fail(err error, attempts int) { r.serve(nil, err, attempts) }
+
+// Tell has the call report a refusal.
+func (r *waiter) Tell(holder *line.Attempt, err error, attempts int) {
+	if err == nil {
+		err = attemptBy(holder).refusal(r.names.key)
+	}
+	r.news.replace(news{err, attempts})
+}
+
+// Trouble calls Hooks.Trouble in a goroutine that ends with the hook.
+func (r *waiter) Trouble(ctx context.Context, err error, attempts int) {
+	if hook, trouble := r.engine.troubleOf(&r.request, attempts, err); hook != nil {
+		go hook(ctx, trouble)
+	}
 }
 
 // serve ends the wait of r, which has left the line.
@@ -249,14 +249,8 @@ func (r *waiter) serve(lock *Lock, err error, attempts int) {
 // take returns how the wait of r has ended. The lease of the lock knows r, and must not keep its
 // handle or its ctx alive.
 func (r *waiter) take() (lock *Lock, err error) {
-	lock, r.lock, r.ctx = r.lock, nil, nil
+	lock, r.lock = r.lock, nil
 	return lock, r.err
-}
-
-// yield has this process leave a key to others for a while, up to longest. Otherwise they would never
-// find it free.
-func (e *engine) yield(key string, longest time.Duration) {
-	e.yielding.note(key, longest-rand.N(longest/2+1))
 }
 
 // longestYield returns for how long this process leaves a key to others, at most. Those who wait in a
@@ -266,23 +260,4 @@ func (e *engine) longestYield(cfg *config) time.Duration {
 		return cfg.longest
 	}
 	return min(2*cfg.shortest, cfg.longest)
-}
-
-// A recent notes keys, each for a while.
-type recent struct{ sync.Map }
-
-// note notes a key.
-func (b *recent) note(key string, d time.Duration) {
-	until := clock.MonoNow().Add(d)
-	b.Store(key, until)
-	time.AfterFunc(d, func() { b.CompareAndDelete(key, until) }) // it ends with that time
-}
-
-// until returns until when a key is noted, or 0.
-func (b *recent) until(key string) clock.Mono {
-	until, known := b.Load(key)
-	if !known {
-		return 0
-	}
-	return until.(clock.Mono)
 }

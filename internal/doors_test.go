@@ -23,7 +23,7 @@ const internal = "github.com/redlatch/redlatch/internal/"
 // doors has how many exported names of a package others may use: functions, types, constants, variables, methods and
 // fields. Whoever changes the package must know these uses. A change that needs fewer lowers the number.
 var doors = map[string]int{
-	"line": 92, "lease": 55, "node": 33, "rediserr": 27, "quorum": 43, "inbox": 16, "wire": 37,
+	"line": 70, "lease": 55, "node": 33, "rediserr": 27, "quorum": 43, "inbox": 16, "wire": 37,
 }
 
 // TestOthersUseFewNamesOfAPackage: otherwise the wall between the packages is only on paper.

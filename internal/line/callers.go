@@ -7,7 +7,7 @@ import (
 	"github.com/redlatch/redlatch/internal/clock"
 )
 
-// A Caller waits in a line. The shell sets the exported fields before Join. Only the Machine reads
+// A Caller waits in a line. The exported fields are set before Join. Only the Machine reads
 // them until the caller was served, has failed or has left.
 type Caller[T any] struct {
 	Of       T

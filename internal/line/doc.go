@@ -6,8 +6,11 @@
 // the key, a turn begins: it serves those who were in line, one after the other, without a command
 // between them.
 //
+// A Locker has [Lines]. They need two interfaces: a [Waiter] is the owner of a call, and an [Asker] that of an
+// attempt, which sends what was decided. The Locker reports what has come of it to the [Attempt].
+//
 // A [Machine] decides for one line. It does no IO, reads no clock, starts no goroutine and has no
-// mutex. Events go in, effects come out.
+// mutex. Events go in, effects come out. Lines are its shell.
 //
 //	         Join                     refused, failed
 //	Idle ──────────> Asking ────────────────────────────> Waiting

@@ -38,12 +38,26 @@ func TestACallForAPermitTriesAloneIfItOvertakesNobody(t *testing.T) {
 	own := new(request)
 	require.NoError(t, e.check(t.Context(), own, "k", []Option{WithTTL(time.Minute)}))
 
-	e.lines.shared[r.line(0)] = newLine(e, r, 0)
-	require.False(t, e.triesAlone(r))
+	for range 2 {
+		soon(t, "all permits are held", func() bool { _, err := e.TryLock(t.Context(), "k"); return err == nil })
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		waits := new(waiter)
+		require.NoError(t, e.check(ctx, &waits.request, "k", nil))
+		e.join(ctx, waits)
+		<-ctx.Done()
+		_, _ = e.leave(ctx, waits)
+	}()
+	soon(t, "a call waits", func() bool { return !e.triesAlone(r) })
 	require.True(t, e.triesAlone(own), "it is a line by itself")
-	delete(e.lines.shared, r.line(0))
+	cancel()
+	<-done
+	soon(t, "none does", func() bool { return e.triesAlone(r) })
 
-	e.yield("k", time.Hour)
+	e.lines.Yield("k", time.Hour)
 	require.False(t, e.triesAlone(r))
 	require.False(t, e.triesAlone(own))
 }
@@ -55,7 +69,7 @@ func TestAnEarlierSendCountsForAsLongAsItsCallLasts(t *testing.T) {
 		cfg := *r.cfg
 		cfg.replicaTimeout = time.Second
 		r.cfg = &cfg
-		a := e.newAttempt(r, nil)
+		a := e.newAttempt(r, false)
 		a.answered(reply{})
 		require.Zero(t, a.id.resentUntil)
 		a.answered(reply{resent: true})
@@ -63,41 +77,20 @@ func TestAnEarlierSendCountsForAsLongAsItsCallLasts(t *testing.T) {
 	})
 }
 
-// TestWhatHasEndedIsFreed at once: no timer keeps it, however long a lease or a pause between polls is.
-func TestWhatHasEndedIsFreed(t *testing.T) {
+// TestAnUnlockedLockIsFreed at once: no timer keeps it, however long a lease is.
+func TestAnUnlockedLockIsFreed(t *testing.T) {
 	t.Parallel()
-	e, r := onFake(t, traits{}, WithTTL(24*time.Hour), WithPollInterval(time.Hour, time.Hour))
-	lock := func() *Lock {
-		for {
-			if k, err := e.TryLock(t.Context(), "k"); err == nil {
-				return k
-			}
+	e, _ := onFake(t, traits{}, WithTTL(24*time.Hour))
+	var held weak.Pointer[attempt]
+	soon(t, "it is granted", func() bool {
+		k, err := e.TryLock(t.Context(), "k")
+		if err == nil {
+			held = weak.Make(attemptOf(k.handle))
+			require.NoError(t, k.Unlock(t.Context()))
 		}
-	}
-	lineOf := func() weak.Pointer[keyLine] {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_, err := e.Lock(ctx, "k")
-			require.ErrorIs(t, err, context.Canceled)
-		}()
-		var w *keyLine
-		soon(t, "it polls", func() bool {
-			e.lines.mu.Lock()
-			defer e.lines.mu.Unlock()
-			w = e.lines.shared[r.line(0)]
-			return w != nil && w.timer != nil
-		})
-		cancel()
-		<-done
-		return weak.Make(w)
-	}
-	k := lock()
-	line, held := lineOf(), weak.Make(attemptOf(k.handle))
-	require.NoError(t, k.Unlock(t.Context()))
-	k = nil
-	soon(t, "both are freed", func() bool { runtime.GC(); return line.Value() == nil && held.Value() == nil })
+		return err == nil
+	})
+	soon(t, "it is freed", func() bool { runtime.GC(); return held.Value() == nil })
 }
 
 // soon waits until an event has come.
