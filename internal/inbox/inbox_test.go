@@ -27,7 +27,7 @@ var (
 
 // bubble runs a test in a bubble. Its inbox is on a Redis of its own, which cannot be reached while
 // down is set. The channel gets each call of Changed.
-func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan struct{})) {
+func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := miniredis.NewMiniRedis()
 		defer m.Close()
@@ -42,9 +42,9 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}, // it has a ticker
 		})
 		defer client.Close()
-		changes := make(chan struct{}, 100)
+		changes := make(chan bool, 100)
 		s := New(client)
-		s.Changed, s.Degraded, s.Deliver = func(bool) { changes <- struct{}{} }, func(error) {}, func(wire.HandOver) {}
+		s.Changed, s.Degraded, s.Deliver = func(confirmed bool) { changes <- confirmed }, func(error) {}, func(wire.HandOver) {}
 		s.Served = func(clock.Mono) bool { return true }
 
 		s.Join()
@@ -93,12 +93,12 @@ func TestMessagesComeWhereRedisAllowsThem(t *testing.T) {
 // come again when it is confirmed. Both are changes. Missed replaces a connection that was
 // confirmed when the message was lost.
 func TestChangedAfterEachConfirmation(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan bool) {
 		delivered := make(chan wire.HandOver, 1)
 		s.Deliver = func(g wire.HandOver) { delivered <- g }
 		begin := clock.MonoNow()
 		time.Sleep(time.Second)
-		<-changed
+		require.True(t, <-changed)
 		require.Equal(t, true, s.Listens())
 		m.Publish(s.Channel, "1 1 1 5 1 c xk")
 		require.Equal(t, "x", (<-delivered).Token)
@@ -108,10 +108,10 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		require.Empty(t, changed)
 		s.Missed(clock.MonoNow())
 		s.Missed(clock.MonoNow()) // another connection is about to replace it
-		<-changed
+		require.False(t, <-changed, "it broke")
 		missed := time.Now()
 		require.Equal(t, false, s.Listens())
-		<-changed
+		require.True(t, <-changed)
 		require.Equal(t, true, s.Listens())
 		require.Less(t, time.Since(missed), wakeEvery/2, "at once, and not at the next wake")
 		time.Sleep(time.Minute)
@@ -121,7 +121,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 
 // TestSilentConnectionIsReplaced: go-redis does not notice a dead connection, so an inbox asks. It closes the old one.
 func TestSilentConnectionIsReplaced(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan bool) {
 		<-changed
 		m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool { return cmd == "PING" })
 		time.Sleep((2*pingAfter + 1) * wakeEvery)
@@ -134,7 +134,7 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 // is confirmed. That counts as refused, and is reported once. An outage, in which nothing can be
 // reached, does not count.
 func TestProxyThatHangsUpOnSubscribeRefusesIt(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, down *atomic.Bool, changed <-chan bool) {
 		reported := make(chan error, 10)
 		s.Degraded = func(err error) { reported <- err }
 		<-changed
@@ -183,7 +183,7 @@ func TestOutageRefusesNothing(t *testing.T) {
 		"the answer of a server that is sick": {answer: passes},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+			bubble(t, func(t *testing.T, s *Inbox, m *miniredis.Miniredis, _ *atomic.Bool, changed <-chan bool) {
 				reported := make(chan error, 10)
 				s.Degraded = func(err error) { reported <- err }
 				s.Served = func(since clock.Mono) bool { return c.works && clock.MonoNow().Sub(since) > 10*time.Millisecond }
@@ -305,7 +305,7 @@ func TestNoMessagesComeWhileTheConnectionIsDialed(t *testing.T) {
 // process lives, messages come once that is over, and the inbox ends without users. A panic each
 // time is as if Redis refused SUBSCRIBE.
 func TestPanicOfTheClientIsAFailedConnection(t *testing.T) {
-	bubble(t, func(t *testing.T, s *Inbox, _ *miniredis.Miniredis, _ *atomic.Bool, changed <-chan struct{}) {
+	bubble(t, func(t *testing.T, s *Inbox, _ *miniredis.Miniredis, _ *atomic.Bool, changed <-chan bool) {
 		var degraded []string
 		s.Degraded = func(err error) { degraded = append(degraded, err.Error()) }
 		time.Sleep(time.Second)
