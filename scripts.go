@@ -136,17 +136,15 @@ func readRelease(r node.Reply) (answer int64, err error) {
 // answers 0 if it does not, which is ErrLost.
 func compared(r node.Reply) (answer int64, err error) {
 	answer, ok := r.Value.(int64)
-	switch {
-	case errors.Is(r.Err, rediserr.ErrOtherData):
-		return 0, errOverwritten
-	case r.Err != nil:
-		return 0, r.Err
-	case !ok:
-		return 0, oddReply(r.Value)
-	case answer == 0:
-		return 0, errNotOurs
+	switch err = r.Err; {
+	case errors.Is(err, rediserr.ErrOtherData):
+		err = errOverwritten
+	case err == nil && !ok:
+		err = oddReply(r.Value)
+	case err == nil && answer == 0:
+		err = errNotOurs
 	}
-	return answer, nil
+	return answer, err
 }
 
 // Why the token does not hold the key.
