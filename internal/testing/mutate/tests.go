@@ -118,7 +118,7 @@ func (t tree) change(ctx context.Context, m *mutant) (undo func() error, err err
 
 var (
 	noBuild = regexp.MustCompile(`\[(build|setup) failed\]`)
-	kills   = regexp.MustCompile(`(?m)^\s*(--- FAIL|panic:|theme .*: virtual time stands still|fatal error:|WARNING: DATA RACE)`)
+	kills   = regexp.MustCompile(`(?m)^\s*(--- FAIL|panic:|theme \w+, seed \d+: |fatal error:|WARNING: DATA RACE)`)
 )
 
 // run runs the tests of a package. A mutant that does not build is neither killed nor does it survive.
