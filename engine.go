@@ -69,6 +69,7 @@ func newEngine(s strategy, h traits, opts []Option) (Locker, error) {
 	if err != nil {
 		return nil, wrap("new "+string(h.name), "", err)
 	}
+	cfg.line = h.lineOptions(cfg)
 	e := &engine{traits: h, strategy: s, cfg: cfg, live: &live{
 		mint: wire.NewMint(), lines: line.New(h.inbox), tokens: tokens{used: make(map[uint64]*attempt)}, newest: newestLeases{byKey: make(map[string]*attempt)},
 	}}
@@ -115,6 +116,7 @@ func (e *engine) check(ctx context.Context, r *request, key string, opts []Optio
 		return invalid("key is empty")
 	case len(opts) > 0:
 		r.cfg, err = configured(e.strategy, e.cfg, opts)
+		r.cfg.line = e.lineOptions(r.cfg)
 	}
 	if err == nil {
 		r.names.lock, err = e.strategy.keyOf(r.cfg.prefix, key)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/redlatch/redlatch/internal/clock"
 	"github.com/redlatch/redlatch/internal/lease"
+	"github.com/redlatch/redlatch/internal/line"
 	"github.com/redlatch/redlatch/internal/wire"
 )
 
@@ -38,6 +39,7 @@ type config struct {
 	askedMS   any           // asked in ms, as a word: see words
 	limitWord any           // limit as a word: see words
 	lease     lease.Config
+	line      line.Options // with the traits of the Locker
 }
 
 // settings are the part of a config that can be compared. Calls with equal settings may share a

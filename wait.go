@@ -194,31 +194,28 @@ func (e *engine) leave(ctx context.Context, r *waiter) (*Lock, error) {
 	return nil, &gaveUp{ctxError(ctx), last}
 }
 
-// Options returns those of a line that begins with r.
-func (r *waiter) Options() line.Options {
-	cfg := r.cfg
-	return line.Options{
-		Config: r.engine.lineConfig(cfg), Polls: cfg.noQueue, Limit: cfg.limit, Renews: cfg.renew,
+// lineOptions returns those of a line whose calls have a config.
+func (t *traits) lineOptions(cfg *config) line.Options {
+	o := line.Options{
+		Config: line.Config{
+			Several: t.several(cfg) && !t.writes, Together: t.reads, Quorum: t.quorum,
+			Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
+		},
+		Polls: cfg.noQueue, Limit: cfg.limit, Renews: cfg.renew,
 		Grace: cfg.grace, MinHold: cfg.minHold, MaxHold: cfg.maxHold,
 	}
+	if !o.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
+		o.Passes = wire.FencesOfTick - 1
+	}
+	return o
 }
 
-// lineConfig returns how lines decide.
-func (e *engine) lineConfig(cfg *config) line.Config {
-	c := line.Config{
-		Several: e.several(cfg) && !e.writes, Together: e.reads, Quorum: e.quorum,
-		Confirms: cfg.replicas > 0, TTL: cfg.asked, Shortest: cfg.shortest, Longest: cfg.longest,
-	}
-	if !c.Several && cfg.maxHold == 0 && cfg.minHold == 0 && cfg.replicas == 0 {
-		c.Passes = wire.FencesOfTick - 1
-	}
-	return c
-}
+// Options returns those of a line that begins with r.
+func (r *waiter) Options() *line.Options { return &r.cfg.line }
 
 // Attempt returns an attempt of the line that has begun with r.
 func (r *waiter) Attempt() *line.Attempt {
-	a := r.engine.newAttempt(&r.request, r.engine.lineConfig(r.cfg).Passes > 0)
-	return &a.inLine
+	return &r.engine.newAttempt(&r.request, r.cfg.line.Passes > 0).inLine
 }
 
 // Fail ends the wait of r, which has left the line.

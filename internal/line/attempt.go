@@ -17,9 +17,9 @@ type Attempt struct {
 	By          Asker
 	NobodyWaits atomic.Bool // for the grant any more
 
+	stays  bool            // served or given up, so the token is used until its release has an answer
 	line   *keyLine        // nil: no line has made it
 	number uint64          // of the token, for the Machine
-	stays  bool            // served or given up, so the token is used until its release has an answer
 	asked  clock.Instant   // when the newest acquire was sent
 	ctx    context.Context //nolint:containedctx // of the caller for whom it was sent, for its values
 	place  *place          // in the queue of Redis; nil: it has none
@@ -101,7 +101,7 @@ func (a *Attempt) prepareLocked(m *moment, x *effect) {
 // newPlace returns a place for a token.
 func (w *keyLine) newPlace(dash bool, token string) *place {
 	p := &place{claim: w.machine.TTL}
-	if o := &w.options; o.Renews { // else the new owner does not extend the claim. A minimum hold outlasts a crash
+	if o := w.options; o.Renews { // else the new owner does not extend the claim. A minimum hold outlasts a crash
 		claim := clock.TTLFor(clock.Validity(wire.Claim(dash), 0), o.Grace)
 		p.claim = min(p.claim, max(claim, o.MinHold))
 	}

@@ -18,8 +18,8 @@ type Call struct {
 // A Waiter is the owner of a Call. Attempt is called under the mutex of its Lines, and Options too, so they do not
 // block. The line may call both when the call has ended.
 type Waiter interface {
-	// Options returns those of a line that begins with the call.
-	Options() Options
+	// Options returns those of a line that begins with the call. They do not change.
+	Options() *Options
 
 	// Attempt returns a new attempt with a fresh token, for the line that has begun with the call.
 	Attempt() *Attempt

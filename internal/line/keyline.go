@@ -12,7 +12,7 @@ import (
 // its effects are carried out after unlocking.
 type keyLine struct {
 	machine Machine[*Call, *Attempt]
-	options Options
+	options *Options
 	lines   *Lines
 	id      ID
 	first   Waiter // with which the line has begun. All have its options

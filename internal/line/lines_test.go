@@ -69,7 +69,7 @@ func (k *keeper) newWaiter() *waiter {
 	return w
 }
 
-func (w *waiter) Options() Options { return w.of.options }
+func (w *waiter) Options() *Options { return &w.of.options }
 
 func (w *waiter) Attempt() *Attempt {
 	w.of.mu.Lock()
