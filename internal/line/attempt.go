@@ -3,6 +3,7 @@ package line
 import (
 	"cmp"
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -155,8 +156,8 @@ func (a *Attempt) Heard(r Reply, now clock.Instant) {
 		w.lines.pulse.Observe(m.Now, m.now.Since(a.asked), answered)
 		w.factsLocked(&m)
 		if r.Answer == Held {
-			if p := a.place; p != nil && p.again && p.message.Token == "" && !w.machine.Confirms {
-				w.untoldLocked(&m) // the look has found the key, and no message
+			if p := a.place; p != nil && p.again && p.message.Token == "" && a.asked.Mono < w.ends && !w.machine.Confirms {
+				w.untoldLocked(&m) // the look has found the key before its lease has ended, and no message has come
 			}
 			out = w.machine.Granted(m.Facts, r.NewEntry, out)
 		} else {
@@ -198,6 +199,10 @@ func (a *Attempt) outcomeLocked(m *moment, r Reply) Outcome {
 		o.Foreign = r.Holder != "" && !h.HandsOn
 		o.Moved = r.Holder != "" && w.holder != "" && r.Holder != w.holder
 		w.holder = cmp.Or(r.Holder, w.holder)
+		w.ends = math.MaxInt64
+		if r.Left > 0 {
+			w.ends = a.asked.Mono.Add(r.Left)
+		}
 		if w.options.Polls && h.Queues {
 			w.lines.queued.note(w.id.Lock, queuesFor)
 			w.factsLocked(m)

@@ -22,6 +22,7 @@ import (
 	"github.com/redlatch/redlatch/internal/testing/locktest"
 	"github.com/redlatch/redlatch/internal/testing/race"
 	"github.com/redlatch/redlatch/internal/testing/redistest"
+	"github.com/redlatch/redlatch/internal/wire"
 )
 
 // A cost is what a run of a function costs on average.
@@ -249,6 +250,87 @@ func TestWaitingIsCheap(t *testing.T) {
 		wg.Wait()
 		require.NoError(t, lock.Unlock(t.Context()))
 	})
+}
+
+// TestWaitingForPermitsThatEndIsCheap: nobody is told of a permit that ends by itself. Lines find it with a look, and poll no
+// more often for that.
+func TestWaitingForPermitsThatEndIsCheap(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		const limit, lasts, lines = 16, 2 * time.Second, 16
+		client := s.Client(t)
+		l, err := redlatch.NewSemaphore(client, limit, redlatch.WithTTL(lasts), redlatch.WithoutRenewal())
+		require.NoError(t, err)
+		for range limit {
+			mustLock(t, l, "k")
+			time.Sleep(lasts / limit)
+		}
+		var sent, granted atomic.Int64
+		client.AddHook(locktest.Count(&sent))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 3 * limit {
+			wg.Go(func() {
+				for {
+					lock, err := l.Lock(ctx, "k")
+					if err != nil {
+						return
+					}
+					granted.Add(1)
+					<-lock.Done()
+				}
+			})
+		}
+		const seconds = 10
+		time.Sleep(2 * lasts)
+		sent.Store(0)
+		granted.Store(0)
+		time.Sleep(seconds * time.Second)
+		require.Greater(t, granted.Load(), int64(seconds*limit/2-limit))
+		require.LessOrEqual(t, sent.Load(), 3*granted.Load()+4*lines*seconds, "four looks a second of each line, and the grants")
+		cancel()
+		wg.Wait()
+	})
+}
+
+// TestALowLimitLooksWhenItCanFit: who wants to be alone does not ask whenever one of many permits ends.
+func TestALowLimitLooksWhenItCanFit(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		const permits, first, all = 500, 20 * time.Second, 40 * time.Second
+		many, err := redlatch.NewSemaphore(s.Client(t), permits)
+		require.NoError(t, err)
+		for i := range permits {
+			d := first + time.Duration(i)*(all-first)/permits
+			require.NoError(t, mustLock(t, many, "k").UnlockAfter(t.Context(), d))
+		}
+		client := s.Client(t)
+		var sent atomic.Int64
+		client.AddHook(locktest.Count(&sent))
+		alone, err := redlatch.NewSemaphore(client, 1)
+		require.NoError(t, err)
+		began := time.Now()
+		lock, err := alone.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), all+time.Second)
+		require.Less(t, sent.Load(), int64(2*all/time.Second))
+		require.NoError(t, lock.Unlock(t.Context()))
+	})
+}
+
+// TestLongTextsOfOthersTakeNoTime: whatever somebody writes into a queue, or in place of a lock, no script compares it with a
+// pattern again and again.
+func TestLongTextsOfOthersTakeNoTime(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	digits := strings.Repeat("9", 200_000) // minutes, if the time grows with the square
+	require.NoError(t, client.ZAdd(t.Context(), wire.Companion("queue", "k"), redis.Z{Member: digits}).Err())
+	require.NoError(t, client.Set(t.Context(), "old", digits+"x", 0).Err())
+	l, err := redlatch.NewSetNXPX(client)
+	require.NoError(t, err)
+	require.NoError(t, mustLock(t, l, "k").Unlock(t.Context()))
+	old, err := redlatch.NewLegacySetNX(client)
+	require.NoError(t, err)
+	_, err = old.TryLock(t.Context(), "old")
+	require.ErrorContains(t, err, "does not hold a timestamp")
 }
 
 // TestCallsThatLeaveNothingReleaseNothing: a refusal has left nothing in Redis, whether its caller is still there when it
