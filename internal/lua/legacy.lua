@@ -10,7 +10,7 @@
 local time, value = redis.call('TIME'), redis.call('GET', KEYS[1])
 local owner, stamp = redis.call('GET', KEYS[2]), redis.call('GET', KEYS[3])
 local now = tonumber(time[1])
-local till = value and string.match(value, '^%d+%.?%d*$') and tonumber(value)
+local till = value and #value < 64 and string.match(value, '^%d+%.?%d*$') and tonumber(value)
 local odd = value and not till and redis.error_reply('ERR the key does not hold a timestamp')
 local passed = till and now > till
 local left = till and math.min(math.floor(till) - now + 1, 9000000000) * 1000 - math.floor(time[2] / 1000) -- ms

@@ -5,6 +5,7 @@
 --           listens, false if nobody subscribes to the channel on this server. With a dash, and if PUBSUB is refused, it is
 --           true. Of an entry whose claim is 0, or above 4e12, it is false
 
-local claim, limit, dash, channel, token = string.match(entry, '^([1-9]%d*):?(%d*) (%-?)(%S+) (.*)$')
-if token and tonumber(claim) > 4e12 then token = nil end
+local claim = string.match(entry, '^[1-9]%d*') or '' -- by itself: an entry may be all digits, and long
+local limit, dash, channel, token = string.match(entry, '^:?(%d*) (%-?)(%S+) (.*)$', #claim + 1)
+if claim == '' or tonumber(claim) > 4e12 then token = nil end
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)

@@ -128,6 +128,19 @@ local function named(last)
   return token or found[1], at
 end
 
+-- freeAt returns the earliest time at which fewer than limit permits may be held, of more than these. at is when the first ends.
+local function freeAt(limit, at)
+  local holders, over = count(leases[1], leases[2]), held - math.max(limit, 1)
+  local keepers = held - holders
+  local function later(place)
+    local one = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
+    for i = 2, #one do at = math.max(at, endOf(tonumber(one[i]))) end
+  end
+  if over >= keepers then later(redis.call('ZCARD', KEYS[1]) - holders + over - keepers) end
+  if over >= holders then later(count('-inf', string.format('%.0f', now - zero)) + over - holders) end
+  return at
+end
+
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
   -- include fence.lua

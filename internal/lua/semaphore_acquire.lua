@@ -2,7 +2,7 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
+-- lease ends first, or to a writer, last. `left` is the time until the token may fit. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
 -- empty, the token gets a permit beside that of ARGV[6], a reader, whoever waits. If that has no permit, the reply is 0.
 
 -- include semaphore.lua
@@ -48,7 +48,8 @@ end
 if not had and (blocked or not fits(token, limit)) then
   if ended then purge() end
   local holder, ends = named(exclusive(token))
-  local left = ends and math.ceil((ends - now) / 1000) or 0
+  if limit < held and held < math.huge and not exclusive(token) then ends = freeAt(limit, ends + 0) end
+  local left = ends and math.min(math.ceil((ends - now) / 1000), 4e12) or 0
   if entry then
     fresh = fresh or enqueue()
   else

@@ -19,7 +19,7 @@ if not all[1] then
   less = zero
   all = redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now - zero), '(0', 'WITHSCORES', 'LIMIT', 0, 100)
 end
-for i = 2, #all, 2 do all[i] = math.ceil((all[i] + less - now) / 1000) end
+for i = 2, #all, 2 do all[i] = math.min(math.ceil((all[i] + less - now) / 1000), 4e12) end
 local waiters, count
 -- include waiters.lua
 return {all[1] or false, waiters, all[2] or 0, count, holders, all}

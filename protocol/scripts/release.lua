@@ -87,8 +87,9 @@ if leaving ~= '' then redis.pcall('ZREM', KEYS[3], leaving) end
 local entry, own, looks = redis.pcall('ZRANGE', KEYS[3], '0', '0')[1], nil, nil
 local handed, minted, silent, skipped = nil, nil, nil, 0
 while entry and entry ~= own and skipped < 64 do
-local claim, limit, dash, channel, token = string.match(entry, '^([1-9]%d*):?(%d*) (%-?)(%S+) (.*)$')
-if token and tonumber(claim) > 4e12 then token = nil end
+local claim = string.match(entry, '^[1-9]%d*') or '' -- by itself: an entry may be all digits, and long
+local limit, dash, channel, token = string.match(entry, '^:?(%d*) (%-?)(%S+) (.*)$', #claim + 1)
+if claim == '' or tonumber(claim) > 4e12 then token = nil end
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
   if listens then
     if not time then redis.pcall('ZREM', KEYS[3], '~') end -- behind a write, a full Redis accepts the others

@@ -2,7 +2,7 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first, or to a writer, last. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
+-- lease ends first, or to a writer, last. `left` is the time until the token may fit. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
 -- empty, the token gets a permit beside that of ARGV[6], a reader, whoever waits. If that has no permit, the reply is 0.
 
 local time = redis.call('TIME')
@@ -127,6 +127,19 @@ local function named(last)
   return token or found[1], at
 end
 
+-- freeAt returns the earliest time at which fewer than limit permits may be held, of more than these. at is when the first ends.
+local function freeAt(limit, at)
+  local holders, over = count(leases[1], leases[2]), held - math.max(limit, 1)
+  local keepers = held - holders
+  local function later(place)
+    local one = redis.call('ZRANGE', KEYS[1], place, place, 'WITHSCORES')
+    for i = 2, #one do at = math.max(at, endOf(tonumber(one[i]))) end
+  end
+  if over >= keepers then later(redis.call('ZCARD', KEYS[1]) - holders + over - keepers) end
+  if over >= holders then later(count('-inf', string.format('%.0f', now - zero)) + over - holders) end
+  return at
+end
+
 -- mint returns the tick of a fence, or nil and an error.
 local function mint()
 local registerMemory = '86400000' -- TTL of the register after the clock has set it, ms
@@ -178,8 +191,9 @@ local function handOn(mine, told, looks)
   local answer, own, done = 1, nil, 0
   while entry and entry ~= mine do
     if done >= most then return nil, answer, own, true end
-local claim, limit, dash, channel, token = string.match(entry, '^([1-9]%d*):?(%d*) (%-?)(%S+) (.*)$')
-if token and tonumber(claim) > 4e12 then token = nil end
+local claim = string.match(entry, '^[1-9]%d*') or '' -- by itself: an entry may be all digits, and long
+local limit, dash, channel, token = string.match(entry, '^:?(%d*) (%-?)(%S+) (.*)$', #claim + 1)
+if claim == '' or tonumber(claim) > 4e12 then token = nil end
 local listens = token and (dash ~= '' or redis.pcall('PUBSUB', 'NUMSUB', channel)[2] ~= 0)
     local had = listens and leaseEnd(token)
     local may = had or listens and fits(token, tonumber(limit) or 1)
@@ -286,7 +300,8 @@ end
 if not had and (blocked or not fits(token, limit)) then
   if ended then purge() end
   local holder, ends = named(exclusive(token))
-  local left = ends and math.ceil((ends - now) / 1000) or 0
+  if limit < held and held < math.huge and not exclusive(token) then ends = freeAt(limit, ends + 0) end
+  local left = ends and math.min(math.ceil((ends - now) / 1000), 4e12) or 0
   if entry then
     fresh = fresh or enqueue()
   else

@@ -19,7 +19,7 @@ if not all[1] then
   less = zero
   all = redis.call('ZRANGEBYSCORE', KEYS[1], string.format('(%.0f', now - zero), '(0', 'WITHSCORES', 'LIMIT', 0, 100)
 end
-for i = 2, #all, 2 do all[i] = math.ceil((all[i] + less - now) / 1000) end
+for i = 2, #all, 2 do all[i] = math.min(math.ceil((all[i] + less - now) / 1000), 4e12) end
 local waiters, count
 waiters, count = redis.call('ZRANGE', KEYS[2], 0, 99, 'WITHSCORES'), redis.call('ZCARD', KEYS[2])
 if waiters[1] and string.sub(waiters[1], 1, 1) == '!' then -- a mark, see roll_call.lua and semaphore.lua

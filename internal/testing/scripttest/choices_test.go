@@ -58,7 +58,7 @@ var definitions = map[string]string{
 		crowd k {micros:-5|kept:-5|kept:900000} ~x|2*del k}`,
 	"COUNTERDATA": `{2*retype counter|2*set counter x|set counter {140737488355327|140737488355326}|set counter vote:{0|-1|1}|
 		2*del {2*counter|wanted}}`,
-	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1}|set k {seconds:3/.75|9000000000000000000}|
+	"LEGACYDATA": `{retype {k|owner|stamp}|set {k|stamp} {x|-1|x|9999999999999999999999999999999999999999999999999999999999999999999999}|set k {seconds:3/.75|9000000000000000000}|
 		2*set {k|stamp} seconds:{-1|0|3}|set owner {a|b}|2*del {2*k|owner|stamp}}`,
 	"FENCE":   "vote:{-9|0|1|2|5000000}",
 	"LEASE":   "{2*1|2|60}",

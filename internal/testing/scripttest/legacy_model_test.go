@@ -11,7 +11,7 @@ var timestampForm = regexp.MustCompile(`^\d+\.?\d*$`)
 // timestamp reads the value of a lock.
 func timestamp(value string) (till float64, ok bool) {
 	till, _ = strconv.ParseFloat(value, 64)
-	return till, timestampForm.MatchString(value)
+	return till, len(value) < 64 && timestampForm.MatchString(value)
 }
 
 // format returns a number without its fraction, rounded.

@@ -53,6 +53,9 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	if !had && (blocked || !fits()) {
 		m.purge(permits)
 		holder, ends := m.named(permits, exclusive(token))
+		if limit < held && held < everybody && !exclusive(token) {
+			ends = m.freeAt(permits, held-max(limit, 1), ends)
+		}
 		reply := []any{int64(0)}
 		if holder != "" {
 			reply = []any{(ends - m.now + 999) / 1000, holder}
@@ -203,6 +206,17 @@ func (m *model) named(permits string, last bool) (token string, ends int64) {
 		token = cmp.Or(token, one)
 	}
 	return token, ends
+}
+
+// freeAt returns the earliest time at which more than a number of permits have ended. The first ends at a time.
+func (m *model) freeAt(permits string, over, at int64) int64 {
+	holders, kept := m.live(permits)
+	for _, of := range [][2][]string{{holders, kept}, {kept, holders}} {
+		if place := over - int64(len(of[1])); 0 <= place && place < int64(len(of[0])) {
+			at = max(at, m.end(permits, of[0][place]))
+		}
+	}
+	return at
 }
 
 // leastScore is the least score of a permit.
