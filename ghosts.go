@@ -2,6 +2,7 @@ package redlatch
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -31,8 +32,18 @@ type tokens struct {
 	spares int         // how many there were
 	below  uint64      // tokens up to this number are spared, too: the array has no room for them
 
-	ended [64]ended // the newest tokens that were released
-	ends  int       // how many there were
+	ended    [64]ended    // the newest tokens that were released
+	ends     int          // how many there were
+	released [16]released // the newest of these that are no ghosts
+	releases int          // how many there were
+}
+
+// A released token has the key again if the release is among the data that were lost.
+type released struct {
+	names  names
+	token  string
+	number uint64
+	at     clock.Mono
 }
 
 // An ended token was released at a time, or before.
@@ -89,6 +100,10 @@ func (t *tokens) forgetUsedLocked(a *attempt, now clock.Mono) {
 
 func (t *tokens) endLocked(a *attempt, now clock.Mono) {
 	t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
+	if a.request != nil { // no ghost
+		t.released[t.releases%len(t.released)] = released{*a.id.names, a.id.token, a.minted, now}
+		t.releases++
+	}
 	t.ends++
 }
 
@@ -220,10 +235,15 @@ func (e *engine) searchGhosts(n *names) {
 const mostSearched = 64
 
 // changed tells the lines that messages may have been lost, or come again. If the server may have returned to older
-// data, it searches the keys of the lines for ghosts.
+// data, it releases the newest tokens again, and searches the keys of the lines for ghosts.
 func (e *engine) changed(confirmed bool) {
+	first, returned := e.lines.Changed(confirmed)
+	if !returned {
+		return
+	}
+	e.releaseAgain()
 	keys := make(map[string]*request)
-	for _, w := range e.lines.Changed(confirmed) {
+	for _, w := range first {
 		r := &w.(*waiter).request
 		keys[r.names.lock] = r
 		if len(keys) == mostSearched {
@@ -232,6 +252,23 @@ func (e *engine) changed(confirmed bool) {
 	}
 	for lock, r := range keys {
 		e.searchGhosts(&names{key: r.names.key, lock: lock, at: e.strategy.wordsOf(r.cfg.prefix, lock)})
+	}
+}
+
+// lostFor is how long ago a release can have been that is not among the data of the server any more.
+const lostFor = time.Minute
+
+// releaseAgain releases the newest tokens again. Somebody may wait for their keys whom this process will not ask for: it waits
+// for another key, which it asks for first, or has left.
+func (e *engine) releaseAgain() {
+	now := clock.MonoNow()
+	e.tokens.mu.Lock()
+	newest := e.tokens.released
+	e.tokens.mu.Unlock()
+	for i := range newest {
+		if x := &newest[i]; x.number != 0 && now.Sub(x.at) < lostFor {
+			e.releaseGhost(&x.names, x.token, x.number, sighting{asked: math.MaxInt64})
+		}
 	}
 }
 

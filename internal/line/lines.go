@@ -148,23 +148,20 @@ func (l *Lines) Leave(c *Call, now clock.Instant) (last Last, waited bool) {
 	return last, waited
 }
 
-// Changed tells all lines that messages may have been lost, or come again. When the subscription is confirmed after
-// it broke, the server may have returned to older data, or be another one: then Changed returns the first calls of all lines.
-func (l *Lines) Changed(confirmed bool) (returned []Waiter) {
+// Changed tells all lines that messages may have been lost, or come again. It returns the first call of each. When the
+// subscription is confirmed after it broke, the server may have returned to older data, or be another one.
+func (l *Lines) Changed(confirmed bool) (first []Waiter, returned bool) {
 	var all []*keyLine
 	l.locked(func() {
 		all = slices.Collect(maps.Keys(l.waiting))
-		if confirmed && l.broken {
-			for _, w := range all {
-				returned = append(returned, w.first)
-			}
-		}
+		returned = confirmed && l.broken
 		l.broken = !confirmed
 	})
 	for _, w := range all {
+		first = append(first, w.first)
 		w.changed()
 	}
-	return returned
+	return first, returned
 }
 
 // Yield has this process leave a key to others for a while, up to longest. Otherwise they would never

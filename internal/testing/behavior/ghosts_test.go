@@ -182,6 +182,35 @@ func TestReturnToOlderDataStopsNoPermits(t *testing.T) {
 	}
 }
 
+// TestReturnToOlderDataStopsNobodyWithSeveralKeys: the process that can release the second key waits for the first, which the
+// process has that waits for the second.
+func TestReturnToOlderDataStopsNobodyWithSeveralKeys(t *testing.T) {
+	onEvery(t, queues, func(t *testing.T, w *world) {
+		var b busy
+		defer b.wg.Wait()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		cut := w.cuttable()
+		for range 10 {
+			l := w.locker(t, longTTL)
+			b.wg.Go(func() {
+				for ctx.Err() == nil {
+					_ = redlatch.DoAll(ctx, l, []string{"k", "l", "m"}, func(context.Context, []*redlatch.Lock) error {
+						b.took()
+						time.Sleep(10 * time.Millisecond)
+						b.left()
+						return nil
+					})
+				}
+			})
+		}
+		for lost := range 5 {
+			time.Sleep(time.Second)
+			b.returned(t, w, cut, time.Duration(1+lost*40)*time.Millisecond)
+		}
+	})
+}
+
 // TestMoreGhostsThanAnInspectionListsAreReleased: readers whose calls have options of their own hold a permit each.
 func TestMoreGhostsThanAnInspectionListsAreReleased(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
