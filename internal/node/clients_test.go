@@ -186,6 +186,22 @@ func TestHookThatFailsIsNoAnswer(t *testing.T) {
 	}
 }
 
+// TestAnswerOfAHookIsThatOfAllItsCalls: a connection that Redis refuses has no command of its own that could say so.
+func TestAnswerOfAHookIsThatOfAllItsCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := answer("ERR DB index is out of range")
+		sends := 0
+		n := answered(t, func(commands) error { return nil }, hook(func(context.Context, []redis.Cmder, func() error) error {
+			sends++
+			return refused
+		}))
+		for _, reply := range together(n, Command("set"), Command("set")) {
+			require.ErrorIs(t, (<-reply).Err, refused)
+		}
+		require.Equal(t, 1, sends)
+	})
+}
+
 // TestSlowCallsDoNotHoldUpOthers: many calls on a slow node of a client wait for replicas that do
 // not exist. Calls on the other node of that client succeed meanwhile. Then the server ends the
 // waits.
