@@ -63,6 +63,10 @@ var good = map[string]struct {
 		t.granted(0, 0, 900*ms, 64, ask(mode(Reader)))
 		t.granted(0, 0, 900*ms, 128, ask(mode(Reader), by("B")))
 	}},
+	"the same fence within 10 ms, beside a loss": {History{Losses: []Loss{{At: 2 * ms, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
+		t.held(0, ms, 64, ask())
+		t.held(9*ms, s, 64, ask())
+	}},
 	"two holders of a key that was lost": {History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.granted(0, 0, 900*ms, 64, ask())
 		t.granted(0, s/2, 1300*ms, 128, ask(by("B")))
@@ -270,6 +274,10 @@ var bad = map[string]struct {
 	"a reader below an earlier writer, after a loss": {"fences", History{Losses: []Loss{{At: s / 4, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
 		t.held(0, s/2, 128, ask(mode(Writer)))
 		t.held(s/2, s, 64, ask(mode(Reader)))
+	}},
+	"the same fence soon after a loss": {"fences", History{Losses: []Loss{{At: 2 * ms, Places: []string{"k"}}}, Faulty: true}, func(t *tale) {
+		t.held(0, ms, 64, ask())
+		t.held(11*ms, s, 64, ask())
 	}},
 	"a permit that was passed on": {"fences", History{}, func(t *tale) {
 		t.held(0, s, 65, ask(limit(2)))
