@@ -25,6 +25,8 @@ type attempt struct {
 	grant grant
 	lease lease.Lease // once it is granted
 	back  *release    // of Unlock, if the turn was not passed on
+
+	searched bool // for ghosts, since it waits for long enough to look: a refusal names only one holder
 }
 
 // attemptBy returns the attempt of which a line knows.
@@ -202,6 +204,10 @@ func (a *attempt) hear(got reply) {
 		if a.granted(asked, got); a.over(&a.grant, now) {
 			got.err = errSlow
 		}
+	}
+	if !a.searched && a.acquire.queued && errors.Is(got.err, ErrNotAcquired) {
+		a.searched = true
+		a.engine.searchGhosts(a.id.names)
 	}
 	a.inLine.Heard(a.heard(got), now)
 }

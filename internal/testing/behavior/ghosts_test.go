@@ -211,6 +211,38 @@ func TestReturnToOlderDataStopsNobodyWithSeveralKeys(t *testing.T) {
 	})
 }
 
+// TestGhostsOfManyReadersLetAWriterIn, although connections survive: a refusal names one of them, and its process looks for
+// others of its own.
+func TestGhostsOfManyReadersLetAWriterIn(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		var readers []redlatch.Locker
+		var locks []*redlatch.Lock
+		for range 20 {
+			l, _ := locktest.ReadWrite(t, s.Client(t), longTTL)
+			readers, locks = append(readers, l), append(locks, mustLock(t, l, "k"))
+		}
+		restore := locktest.Snapshot(t, s.Direct)
+		for _, lock := range locks {
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		restore()
+		_, l := locktest.ReadWrite(t, s.Client(t), longTTL)
+		writer := locktest.Locking(t, l, "k")
+		time.Sleep(time.Second)
+		asked := time.Now()
+		var waiting []<-chan *redlatch.Lock
+		for _, l := range readers {
+			waiting = append(waiting, locktest.Locking(t, l, "k"))
+		}
+		lock := <-writer
+		require.Less(t, time.Since(asked), 2500*time.Millisecond)
+		require.NoError(t, lock.Unlock(t.Context()))
+		for _, w := range waiting {
+			require.NoError(t, (<-w).Unlock(t.Context()))
+		}
+	})
+}
+
 // TestMoreGhostsThanAnInspectionListsAreReleased: readers whose calls have options of their own hold a permit each.
 func TestMoreGhostsThanAnInspectionListsAreReleased(t *testing.T) {
 	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
