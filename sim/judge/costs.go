@@ -76,8 +76,8 @@ func (h *History) mostOf(e Event) map[string]int {
 	for _, c := range h.calls {
 		if c.acquires() && shares(c.Places, e.Places) {
 			shortest = min(shortest, c.TTL)
-			if c.Mode != Alone && c.mayWait() { // when its channel is open again, its Locker looks for ghosts
-				inspects++
+			if c.Mode != Alone && c.mayWait() { // its Locker looks for ghosts, when the channel is open again and when it looks
+				inspects += 2
 			}
 		}
 		switch mine := c.Owner == e.Owner && shares(c.Places, e.Places); {
