@@ -38,6 +38,13 @@ type fake struct {
 	wrong   []string
 }
 
+func newFake(seed uint64, limit int) *fake {
+	return &fake{
+		limit: limit, begin: time.Now(), random: rand.New(rand.NewPCG(seed, 0)), holders: make(map[string]time.Time),
+		asks: make(map[string]bool), given: make(map[string]bool), ended: make(map[string]bool),
+	}
+}
+
 func (*fake) adapt(*config) error { return nil }
 
 func (*fake) underWay() int { return 0 }
@@ -194,11 +201,7 @@ func TestEachEffectReachesItsAttempt(t *testing.T) {
 		for seed := range uint64(40) {
 			t.Run(fmt.Sprint(name, "/", seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					f := &fake{
-						limit: 1, begin: time.Now(), random: rand.New(rand.NewPCG(seed, 0)), holders: make(map[string]time.Time),
-						asks: make(map[string]bool), given: make(map[string]bool),
-						ended: make(map[string]bool),
-					}
+					f := newFake(seed, 1)
 					if h.limit == 2 {
 						f.limit = 2
 					}
@@ -248,6 +251,46 @@ func (f *fake) useOnce(t *testing.T, l Locker, random *rand.Rand) {
 	f.mu.Unlock()
 	time.Sleep(time.Duration(random.IntN(10)) * time.Millisecond)
 	_ = k.UnlockAfter(t.Context(), 0)
+}
+
+// mutes is a fake whose server says nothing from a release on that carries an acquire. The release fails.
+type mutes struct {
+	*fake
+	silent bool
+}
+
+func (m *mutes) do(ctx context.Context, op op, p *params, to hearer) {
+	switch {
+	case op == toRelease && p.next != "":
+		m.silent = true
+		go to.hear(reply{err: errFake})
+	case !m.silent:
+		m.fake.do(ctx, op, p, to)
+	}
+}
+
+// TestFailedReleaseSaysWhyItsAcquireFailed: the next in line asks by the release of the lock.
+func TestFailedReleaseSaysWhyItsAcquireFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &mutes{fake: newFake(1, 1)}
+		l, err := newEngine(m, traits{inbox: inbox.New(nil), keeps: true}, []Option{WithMaxHold(time.Minute)}) // so no turn is passed on
+		require.NoError(t, err)
+		m.deliver = l.(*engine).deliver
+		k, err := l.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		waits := make(chan error)
+		go func() {
+			_, err := l.Lock(ctx, "k")
+			waits <- err
+		}()
+		synctest.Wait()
+		require.ErrorIs(t, k.Unlock(t.Context()), errFake)
+		err = <-waits
+		require.ErrorIs(t, err, errFake)
+		require.NotErrorIs(t, err, ErrNotAcquired)
+	})
 }
 
 // TestFailedLeadersAreForgotten: there is no end of the keys whose fn has failed.

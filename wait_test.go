@@ -2,7 +2,6 @@ package redlatch
 
 import (
 	"context"
-	"math/rand/v2"
 	"runtime"
 	"testing"
 	"testing/synctest"
@@ -17,10 +16,7 @@ import (
 
 // onFake returns an engine on a fake, and a request for the key k.
 func onFake(t *testing.T, h traits, opts ...Option) (*engine, *request) {
-	f := &fake{
-		limit: max(h.limit, 1), begin: time.Now(), random: rand.New(rand.NewPCG(1, 0)), holders: make(map[string]time.Time),
-		asks: make(map[string]bool), given: make(map[string]bool), ended: make(map[string]bool),
-	}
+	f := newFake(1, max(h.limit, 1))
 	l, err := newEngine(f, h, opts)
 	require.NoError(t, err)
 	e, r := l.(*engine), new(request)

@@ -64,6 +64,22 @@ func TestSpareCallsDoNotPileUp(t *testing.T) {
 	}
 }
 
+// TestABurstAtAWellServerIsServed: only one that is silent or ill has its spare calls refused.
+func TestABurstAtAWellServerIsServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := answered(t, func(commands) error { time.Sleep(time.Millisecond); return nil })
+		var all []<-chan Reply
+		for range 10 * mostSpare {
+			c := within(Command("set"), time.Second)
+			c.Spare = true
+			all = append(all, post(n, c))
+		}
+		for _, got := range all {
+			require.NoError(t, (<-got).Err)
+		}
+	})
+}
+
 // TestOnlySpareCallsAreRefused: others wait for their timeouts, however many there are.
 func TestOnlySpareCallsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
