@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/redlatch/redlatch"
 	"github.com/redlatch/redlatch/internal/testing/locktest"
+	"github.com/redlatch/redlatch/internal/testing/redistest"
 )
 
 // busy has processes lock a key again and again, each for a while, until the test stops them.
@@ -209,6 +211,34 @@ func TestReturnToOlderDataStopsNobodyWithSeveralKeys(t *testing.T) {
 			b.returned(t, w, cut, time.Duration(1+lost*40)*time.Millisecond)
 		}
 	})
+}
+
+// TestOnlyWhoHasReleasedSearchesForGhosts, and once while it waits.
+func TestOnlyWhoHasReleasedSearchesForGhosts(t *testing.T) {
+	for _, c := range []struct{ released, searches int64 }{{0, 0}, {1, 1}} {
+		locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+			lock := mustLock(t, locktest.Semaphore(t, s.Client(t), 1), "k")
+			client := s.Client(t)
+			l := locktest.Semaphore(t, client, 1)
+			if c.released > 0 {
+				require.NoError(t, mustLock(t, l, "x").Unlock(t.Context()))
+			}
+			var searches atomic.Int64
+			client.AddHook(redistest.OnProcess(func(next redis.ProcessHook) redis.ProcessHook {
+				return func(ctx context.Context, cmd redis.Cmder) error {
+					if args := cmd.Args(); cmd.Name() == "evalsha" && len(args) == 5 { // that of a script without arguments
+						searches.Add(1)
+					}
+					return next(ctx, cmd)
+				}
+			}))
+			next := locktest.Locking(t, l, "k")
+			time.Sleep(8 * time.Second)
+			require.Equal(t, c.searches, searches.Load())
+			require.NoError(t, lock.Unlock(t.Context()))
+			require.NoError(t, (<-next).Unlock(t.Context()))
+		})
+	}
 }
 
 // TestGhostsOfManyReadersLetAWriterIn, although connections survive: a refusal names one of them, and its process looks for
