@@ -1,6 +1,7 @@
 package behavior_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -272,5 +273,28 @@ func TestElectionEndsWithWhatRetryingCannotFix(t *testing.T) {
 		require.NoError(t, closed.Close())
 		err = electing(t, l).Run(bounded(t), never[*redlatch.Lock](t))
 		require.True(t, errors.Is(err, redis.ErrClosed), err)
+	})
+}
+
+// TestPausesOfAnElectionDiffer: half of the second after a term is random, so that processes do not ask in step.
+func TestPausesOfAnElectionDiffer(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		var ended time.Time
+		var shortest, longest time.Duration
+		terms := 0
+		err := redlatch.Lead(t.Context(), locktest.SetNXPX(t, s.Client(t)), "k", func(context.Context, *redlatch.Lock) error {
+			if terms++; terms > 1 {
+				pause := time.Since(ended)
+				shortest, longest = min(pause, cmp.Or(shortest, pause)), max(pause, longest)
+			}
+			if ended = time.Now(); terms == 100 {
+				return redlatch.ErrStop
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		require.Less(t, shortest, 600*time.Millisecond)
+		require.Greater(t, longest, 900*time.Millisecond)
+		require.LessOrEqual(t, longest, time.Second+100*time.Millisecond)
 	})
 }
