@@ -51,6 +51,9 @@ func (b *release) hear(got reply) {
 	} else {
 		b.of.engine.forgets(b.of)
 	}
+	if e := b.of.engine; e.inbox != nil && b.keep == 0 && got.err == nil && b.of.request != nil { // it is no ghost
+		e.tokens.noteReleased(b.of)
+	}
 	b.answer.hear(got)
 }
 
@@ -264,7 +267,8 @@ func (a *attempt) unlock(ctx context.Context, now clock.Instant, passable bool, 
 	if a.inLine.Unlock(ctx, now, passable, keep) {
 		return nil
 	}
-	return a.back
+	sent, a.back = a.back, nil // it knows the attempt that it carries, and so on
+	return sent
 }
 
 // Serve gives the lock to a call, see line.Asker.

@@ -208,7 +208,8 @@ type HeldError struct {
 	Since time.Time
 	// TTL is what was left of the holder's lease, which may be renewed; 0 if it is unknown. If there
 	// are several permits, it is from the one that ends first, or, if a writer was refused, from the
-	// one that ends last. That can be a permit in its min hold.
+	// one that ends last. That can be a permit in its min hold. For a call that waits with a limit below
+	// the number of holders, it is the time until enough of them can have ended.
 	TTL time.Duration
 	// Kept is set if nobody holds the key, but [Lock.UnlockAfter] or [WithMinHold] keeps others out.
 	Kept bool

@@ -34,7 +34,7 @@ type tokens struct {
 
 	ended    [64]ended    // the newest tokens that were released
 	ends     int          // how many there were
-	released [16]released // the newest of these that are no ghosts
+	released [16]released // the newest tokens that had the key, and were given back without a keep
 	releases int          // how many there were
 }
 
@@ -100,11 +100,15 @@ func (t *tokens) forgetUsedLocked(a *attempt, now clock.Mono) {
 
 func (t *tokens) endLocked(a *attempt, now clock.Mono) {
 	t.ended[t.ends%len(t.ended)] = ended{a.minted, a.grant.tick, a.grant.handed, now}
-	if a.request != nil { // no ghost
-		t.released[t.releases%len(t.released)] = released{*a.id.names, a.id.token, a.minted, now}
-		t.releases++
-	}
 	t.ends++
+}
+
+// noteReleased notes that the token of an attempt had the key, and was given back.
+func (t *tokens) noteReleased(a *attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.released[t.releases%len(t.released)] = released{*a.id.names, a.id.token, a.minted, clock.MonoNow()}
+	t.releases++
 }
 
 // A sighting is what shows that a token has the key: a refusal to an acquire that was sent at a time, or a message.

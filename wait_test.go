@@ -8,6 +8,7 @@ import (
 	"time"
 	"weak"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/redlatch/redlatch/internal/clock"
@@ -87,6 +88,26 @@ func TestAnUnlockedLockIsFreed(t *testing.T) {
 		return err == nil
 	})
 	soon(t, "it is freed", func() bool { runtime.GC(); return held.Value() == nil })
+}
+
+// TestAnUnlockedLockKeepsNoOther: its release has carried the acquire of the next one.
+func TestAnUnlockedLockKeepsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, _ := onFake(t, traits{inbox: inbox.New(nil), keeps: true}, WithMaxHold(time.Minute)) // so no turn is passed on
+		k, err := e.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		first := attemptOf(k.handle)
+		waits := make(chan *Lock)
+		go func() {
+			next, err := e.Lock(t.Context(), "k")
+			assert.NoError(t, err)
+			waits <- next
+		}()
+		synctest.Wait()
+		require.NoError(t, k.Unlock(t.Context()))
+		require.NoError(t, (<-waits).Unlock(t.Context()))
+		require.Nil(t, first.back)
+	})
 }
 
 // soon waits until an event has come.

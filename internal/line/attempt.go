@@ -156,8 +156,8 @@ func (a *Attempt) Heard(r Reply, now clock.Instant) {
 		w.lines.pulse.Observe(m.Now, m.now.Since(a.asked), answered)
 		w.factsLocked(&m)
 		if r.Answer == Held {
-			if p := a.place; p != nil && p.again && p.message.Token == "" && a.asked.Mono < w.ends && !w.machine.Confirms {
-				w.untoldLocked(&m) // the look has found the key before its lease has ended, and no message has come
+			if p := a.place; p != nil && p.again && p.message.Token == "" && !w.machine.Confirms && !a.hasEndedLocked() {
+				w.untoldLocked(&m) // the look has found the key, and no message has come
 			}
 			out = w.machine.Granted(m.Facts, r.NewEntry, out)
 		} else {
@@ -171,6 +171,9 @@ func (a *Attempt) Heard(r Reply, now clock.Instant) {
 		t.by.Trouble(t.ctx, r.Err, t.attempts)
 	}
 }
+
+// hasEndedLocked reports whether the newest look has found a permit that can have ended by itself. Nobody is told of these.
+func (a *Attempt) hasEndedLocked() bool { return a.line.machine.Several && a.asked.Mono >= a.line.ends }
 
 // A trouble is whom to tell that an attempt has failed.
 type trouble struct {

@@ -19,7 +19,7 @@ type keyLine struct {
 
 	newest *Attempt    // that it has made; nil: none
 	holder string      // the token that the newest refusal has named
-	ends   clock.Mono  // when the key can become free by itself, by the newest refusal
+	ends   clock.Mono  // when a permit can end by itself, by the newest refusal
 	timer  *time.Timer // for the next look; nil: not used yet
 }
 
@@ -28,7 +28,7 @@ type keyLine struct {
 const queuesFor = time.Second
 
 // untoldFor is for how long a line polls after a Locker that cannot tell others has held the key, or
-// after a look that has found the key without a message, before the lease of the holder could end.
+// after a look that has found the key without a message.
 const untoldFor = time.Second
 
 // An effect is what a Machine wants done. Most events have few.

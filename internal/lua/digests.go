@@ -15,7 +15,7 @@ var digests = map[string]string{
 	"quorum_extend.lua":     "7cc56ef81292f2062ce71b249b089becd51471a3",
 	"quorum_release.lua":    "e4d6c4befcb2f98a7b0dbc0929ad5051b77170d9",
 	"release.lua":           "18c3b6b1b6f7432aae429e1296f0a3d0eb7e150e",
-	"semaphore_acquire.lua": "686112d77019e5fbd3e52d2df443fa2be5fa1f94",
+	"semaphore_acquire.lua": "dcdb5a80a5519c83ab73c7c10bd0f656e5a4e72b",
 	"semaphore_extend.lua":  "03c32c97a650552ee7be1205590e70d52a9582a1",
 	"semaphore_inspect.lua": "623bda13de2979f76dc81d956249ea69ced25ea9",
 	"semaphore_release.lua": "a71919475e2b16327d7b81f5669a46afd56ec583",

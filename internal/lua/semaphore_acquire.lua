@@ -2,8 +2,9 @@
 -- and can queue an entry for the token. A resend grants the permit again, with a new fence, and keeps the place in the queue.
 --
 -- ARGV are those of acquire.lua, with the limit behind the TTL, as ARGV[3]. It replies as that does; the holder is the one whose
--- lease ends first, or to a writer, last. `left` is the time until the token may fit. A permit that is kept after its release is named only if nobody holds one. If ARGV[5] is
--- empty, the token gets a permit beside that of ARGV[6], a reader, whoever waits. If that has no permit, the reply is 0.
+-- lease ends first, or to a writer, last. With an entry, what is left is the time until the token may fit. A permit that is kept
+-- after its release is named only if nobody holds one. If ARGV[5] is empty, the token gets a permit beside that of ARGV[6], a
+-- reader, whoever waits. If that has no permit, the reply is 0.
 
 -- include semaphore.lua
 local token, limit, latest, entry = ARGV[1], tonumber(ARGV[3]), ARGV[4], ARGV[5]
@@ -48,7 +49,7 @@ end
 if not had and (blocked or not fits(token, limit)) then
   if ended then purge() end
   local holder, ends = named(exclusive(token))
-  if limit < held and held < math.huge and not exclusive(token) then ends = freeAt(limit, ends + 0) end
+  if entry and ends and limit < held and held < math.huge and not exclusive(token) then ends = freeAt(limit, ends + 0) end
   local left = ends and math.min(math.ceil((ends - now) / 1000), 4e12) or 0
   if entry then
     fresh = fresh or enqueue()

@@ -213,6 +213,51 @@ func TestReturnToOlderDataStopsNobodyWithSeveralKeys(t *testing.T) {
 	})
 }
 
+// TestReleasedTokensAreReleasedAgain, if they were given back without a keep. Refusals do not count as releases. The process
+// waits for another key, so it notices that the connection broke.
+func TestReleasedTokensAreReleasedAgain(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		opts  []redlatch.Option
+		ends  func(lock *redlatch.Lock) error
+		least time.Duration
+		most  time.Duration
+	}{
+		{"after a release", []redlatch.Option{longTTL}, func(k *redlatch.Lock) error { return k.Unlock(context.Background()) }, 0, time.Second},
+		{
+			"not after a keep", nil, func(k *redlatch.Lock) error { return k.UnlockAfter(context.Background(), time.Minute) },
+			8 * time.Second, 11 * time.Second, // the TTL
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onEvery(t, queues, func(t *testing.T, w *world) {
+				cut := w.cuttable()
+				others := mustLock(t, w.locker(t), "other")
+				l := w.locker(t)
+				waits := locktest.Locking(t, l, "other")
+				time.Sleep(time.Second)
+				lock := mustLock(t, l, "k", c.opts...)
+				restore := locktest.Snapshot(t, w.Direct)
+				require.NoError(t, c.ends(lock))
+				for range 100 {
+					_, err := l.TryLock(t.Context(), "other")
+					require.ErrorIs(t, err, redlatch.ErrNotAcquired)
+				}
+				restore()
+				cut()
+				began := time.Now()
+				next, err := w.locker(t).Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.GreaterOrEqual(t, time.Since(began), c.least)
+				require.Less(t, time.Since(began), c.most)
+				require.NoError(t, next.Unlock(t.Context()))
+				require.NoError(t, others.Unlock(t.Context()))
+				require.NoError(t, (<-waits).Unlock(t.Context()))
+			})
+		})
+	}
+}
+
 // TestOnlyWhoHasReleasedSearchesForGhosts, and once while it waits.
 func TestOnlyWhoHasReleasedSearchesForGhosts(t *testing.T) {
 	for _, c := range []struct{ released, searches int64 }{{0, 0}, {1, 1}} {

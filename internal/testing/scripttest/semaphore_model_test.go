@@ -53,7 +53,7 @@ func (m *model) semaphoreAcquire(k, a words) any {
 	if !had && (blocked || !fits()) {
 		m.purge(permits)
 		holder, ends := m.named(permits, exclusive(token))
-		if limit < held && held < everybody && !exclusive(token) {
+		if entry != "" && limit < held && held < everybody && !exclusive(token) {
 			ends = m.freeAt(permits, held-max(limit, 1), ends)
 		}
 		reply := []any{int64(0)}
