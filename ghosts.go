@@ -238,10 +238,11 @@ func (e *engine) searchGhosts(n *names) {
 // found by refusals.
 const mostSearched = 64
 
-// changed tells the lines that messages may have been lost, or come again. If the server may have returned to older
-// data, it releases the newest tokens again, and searches the keys of the lines for ghosts.
-func (e *engine) changed(confirmed bool) {
-	first, returned := e.lines.Changed(confirmed)
+// changed tells the lines that messages may have been lost, or come again. If the channel is open again after its connection
+// broke, the server may have returned to older data, or be another one: so changed releases the newest tokens again, and searches
+// the keys of the lines for ghosts.
+func (e *engine) changed(returned bool) {
+	first := e.lines.Changed()
 	if !returned {
 		return
 	}

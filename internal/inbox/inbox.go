@@ -63,7 +63,7 @@ type Inbox struct {
 	// Set before the first use. Goroutines of the inbox call them; RefusePublish also calls
 	// Degraded, which must not block.
 	Deliver  func(wire.HandOver)         // a lock was handed to this process
-	Changed  func(confirmed bool)        // SUBSCRIBE was confirmed, or the connection broke: messages may be lost
+	Changed  func(returned bool)         // messages may be lost, or come again; returned: after the connection broke
 	Degraded func(error)                 // Redis refuses SUBSCRIBE or PUBLISH
 	Served   func(since clock.Mono) bool // Redis has carried out a command of this client since then
 
@@ -78,6 +78,8 @@ type Inbox struct {
 	up      clock.Mono    // when SUBSCRIBE was confirmed; 0: it is not
 	refused bool          // SUBSCRIBE is known to be refused
 	current *redis.PubSub // the newest
+	replace bool          // it is about to be replaced by another one, although it has not broken
+	broke   bool          // a connection broke, and no other one is confirmed yet
 }
 
 // New returns the inbox of one Locker. If c is nil, no message comes, and lines poll.
@@ -154,7 +156,7 @@ func (b *Inbox) run() {
 		if err == nil {
 			return
 		}
-		b.setSubscribed(false)
+		b.ended()
 		if !rediserr.Answered(err) {
 			b.slots.Reload()
 		}
@@ -271,27 +273,35 @@ func (b *Inbox) Missed(since clock.Mono) {
 	if b.up == 0 || b.up > since {
 		return
 	}
-	b.up = 0
-	go b.replace(b.current) // ends when go-redis dials no more; nobody waits for it
+	b.up, b.replace = 0, true
+	go b.closes(b.current) // ends when go-redis dials no more; nobody waits for it
 }
 
-// replace closes a subscription, so that run opens another one.
-func (b *Inbox) replace(ps *redis.PubSub) {
+// closes closes a subscription, so that run opens another one.
+func (b *Inbox) closes(ps *redis.PubSub) {
 	b.Changed(false)
 	_ = ps.Close() // receive notices
+}
+
+// ended notes that a connection has ended. Unless that was wanted, the server may be another one when the next is confirmed.
+func (b *Inbox) ended() {
+	b.mu.Lock()
+	b.broke, b.replace = b.broke || !b.replace, false
+	b.mu.Unlock()
+	b.setSubscribed(false)
 }
 
 // setSubscribed notes that SUBSCRIBE is confirmed, or not any more.
 func (b *Inbox) setSubscribed(is bool) {
 	b.mu.Lock()
-	was := b.up != 0
+	was, returned := b.up != 0, is && b.broke
 	b.up, b.refused = 0, b.refused && !is
 	if is {
-		b.up = clock.MonoNow()
+		b.up, b.broke = clock.MonoNow(), false
 	}
 	b.mu.Unlock()
 	if is || was {
-		b.Changed(is)
+		b.Changed(returned)
 	}
 }
 

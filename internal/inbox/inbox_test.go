@@ -44,7 +44,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *Inbox, m *miniredis.Minired
 		defer client.Close()
 		changes := make(chan bool, 100)
 		s := New(client)
-		s.Changed, s.Degraded, s.Deliver = func(confirmed bool) { changes <- confirmed }, func(error) {}, func(wire.HandOver) {}
+		s.Changed, s.Degraded, s.Deliver = func(returned bool) { changes <- returned }, func(error) {}, func(wire.HandOver) {}
 		s.Served = func(clock.Mono) bool { return true }
 
 		s.Join()
@@ -98,7 +98,7 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		s.Deliver = func(g wire.HandOver) { delivered <- g }
 		begin := clock.MonoNow()
 		time.Sleep(time.Second)
-		require.True(t, <-changed)
+		require.False(t, <-changed)
 		require.Equal(t, true, s.Listens())
 		m.Publish(s.Channel, "1 1 1 5 1 c xk")
 		require.Equal(t, "x", (<-delivered).Token)
@@ -108,10 +108,10 @@ func TestChangedAfterEachConfirmation(t *testing.T) {
 		require.Empty(t, changed)
 		s.Missed(clock.MonoNow())
 		s.Missed(clock.MonoNow()) // another connection is about to replace it
-		require.False(t, <-changed, "it broke")
+		require.False(t, <-changed)
 		missed := time.Now()
 		require.Equal(t, false, s.Listens())
-		require.True(t, <-changed)
+		require.False(t, <-changed, "it did not break")
 		require.Equal(t, true, s.Listens())
 		require.Less(t, time.Since(missed), wakeEvery/2, "at once, and not at the next wake")
 		time.Sleep(time.Minute)
@@ -126,6 +126,8 @@ func TestSilentConnectionIsReplaced(t *testing.T) {
 		m.Server().SetPreHook(func(_ *server.Peer, cmd string, _ ...string) bool { return cmd == "PING" })
 		time.Sleep((2*pingAfter + 1) * wakeEvery)
 		require.Len(t, changed, 2)
+		require.False(t, <-changed)
+		require.True(t, <-changed, "it is open again after it broke")
 		require.Equal(t, map[string]int{s.Channel: 1}, m.PubSubNumSub(s.Channel))
 	})
 }

@@ -28,7 +28,6 @@ type Lines struct {
 	mu      sync.Mutex            // guards the fields below, and what is in them
 	shared  map[ID]*keyLine       // of calls without options of their own
 	waiting map[*keyLine]struct{} // those that use the channel
-	broken  bool                  // the channel broke, and is not confirmed again
 	pulse   Pulse
 }
 
@@ -148,20 +147,15 @@ func (l *Lines) Leave(c *Call, now clock.Instant) (last Last, waited bool) {
 	return last, waited
 }
 
-// Changed tells all lines that messages may have been lost, or come again. It returns the first call of each. When the
-// subscription is confirmed after it broke, the server may have returned to older data, or be another one.
-func (l *Lines) Changed(confirmed bool) (first []Waiter, returned bool) {
+// Changed tells all lines that messages may have been lost, or come again. It returns the first call of each.
+func (l *Lines) Changed() (first []Waiter) {
 	var all []*keyLine
-	l.locked(func() {
-		all = slices.Collect(maps.Keys(l.waiting))
-		returned = confirmed && l.broken
-		l.broken = !confirmed
-	})
+	l.locked(func() { all = slices.Collect(maps.Keys(l.waiting)) })
 	for _, w := range all {
 		first = append(first, w.first)
 		w.changed()
 	}
-	return first, returned
+	return first
 }
 
 // Yield has this process leave a key to others for a while, up to longest. Otherwise they would never
