@@ -208,7 +208,7 @@ func (a *attempt) hear(got reply) {
 			got.err = errSlow
 		}
 	}
-	if !a.searched && a.acquire.queued && errors.Is(got.err, ErrNotAcquired) {
+	if !a.searched && a.acquire.queued && errors.Is(got.err, ErrNotAcquired) && a.engine.maySearch(now.Mono) {
 		a.searched = true
 		a.engine.searchGhosts(a.id.names)
 	}

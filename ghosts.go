@@ -36,6 +36,8 @@ type tokens struct {
 	ends     int          // how many there were
 	released [16]released // the newest tokens that had the key, and were given back without a keep
 	releases int          // how many there were
+
+	searched clock.Mono // when a wait last made the Locker search
 }
 
 // A released token has the key again if the release is among the data that were lost.
@@ -232,6 +234,24 @@ func (e *engine) searchGhosts(n *names) {
 	search := &ghostSearch{e, n, clock.MonoNow()}
 	p := params{identity: &identity{names: n}, timeout: e.cfg.timeout()}
 	e.strategy.do(context.Background(), toInspect, &p, search)
+}
+
+// searchesEvery is how long a Locker pauses between searches for those who wait: what an inspection reads is long.
+const searchesEvery = time.Second
+
+// maySearch reports whether the Locker may search at now for somebody who waits, and notes it.
+func (e *engine) maySearch(now clock.Mono) bool {
+	if e.limit == 0 {
+		return false
+	}
+	t := &e.tokens
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	may := t.searched == 0 || now.Sub(t.searched) >= searchesEvery
+	if may {
+		t.searched = now
+	}
+	return may
 }
 
 // mostSearched is how many keys are searched for ghosts when the channel is open again. Ghosts of other keys are
