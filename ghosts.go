@@ -130,7 +130,7 @@ func (t *tokens) oldLocked(number uint64, s sighting) bool {
 		case m == nil:
 			return s.asked <= e.at
 		}
-		return m.Tick <= e.tick && (m.At <= e.handed || e.handed == 0) // with older data, ticks can return
+		return m.Tick == e.tick && (m.At == e.handed || e.handed == 0) // with older data, ticks can return, and the clock be behind
 	})
 }
 
@@ -267,6 +267,9 @@ func (e *engine) changed(returned bool) {
 		return
 	}
 	e.releaseAgain()
+	if e.twin != nil {
+		e.twin.releaseAgain()
+	}
 	keys := make(map[string]*request)
 	for _, w := range first {
 		r := &w.(*waiter).request

@@ -258,6 +258,31 @@ func TestReleasedTokensAreReleasedAgain(t *testing.T) {
 	}
 }
 
+// TestReleasedTokensOfTheOtherSideAreReleasedAgain: a process that waits as a reader has written before.
+func TestReleasedTokensOfTheOtherSideAreReleasedAgain(t *testing.T) {
+	locktest.InBubble(t, func(t *testing.T, s *locktest.Site) {
+		w := &world{s, "Read", nil}
+		cut := w.cuttable()
+		_, elsewhere := locktest.ReadWrite(t, w.Client(t))
+		others := mustLock(t, elsewhere, "other")
+		readers, writers := locktest.ReadWrite(t, w.Client(t), longTTL)
+		waits := locktest.Locking(t, readers, "other")
+		time.Sleep(time.Second)
+		lock := mustLock(t, writers, "k")
+		restore := locktest.Snapshot(t, w.Direct)
+		require.NoError(t, lock.Unlock(t.Context()))
+		restore()
+		cut()
+		began := time.Now()
+		next, err := elsewhere.Lock(t.Context(), "k")
+		require.NoError(t, err)
+		require.Less(t, time.Since(began), time.Second)
+		require.NoError(t, next.Unlock(t.Context()))
+		require.NoError(t, others.Unlock(t.Context()))
+		require.NoError(t, (<-waits).Unlock(t.Context()))
+	})
+}
+
 // TestOnlyWhoHasReleasedSearchesForGhosts, and once while it waits.
 func TestOnlyWhoHasReleasedSearchesForGhosts(t *testing.T) {
 	for _, c := range []struct{ released, searches int64 }{{0, 0}, {1, 1}} {
