@@ -32,7 +32,7 @@ func fences(h *History, broken func(time.Duration, string, ...any)) {
 		}
 		for _, o := range earlier[place] {
 			known := o.order < k.Call.order
-			if h.loses() && k.Granted-o.Granted < 10*time.Millisecond+k.Call.Trip {
+			if h.loses() && k.Granted-o.Granted < 10*time.Millisecond+k.Trip {
 				continue
 			}
 			if k.Lock && o.Limit != k.Limit && k.Fence%passes > 0 {
