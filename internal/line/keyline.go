@@ -211,25 +211,19 @@ func (c *Call) leaves() context.Context {
 }
 
 // look tells the line that the time of a look has come.
-func (w *keyLine) look() {
-	m := w.lines.moment(clock.Now())
-	var room effects
-	out := room[:0]
-	w.lines.locked(func() {
-		w.factsLocked(&m)
-		out = w.machine.Due(m.Facts, out)
-		w.settleLocked(&m, out)
-	})
-	w.carry(&m, out)
-}
+func (w *keyLine) look() { w.happens(w.machine.Due) }
 
-func (w *keyLine) changed() {
+// changed tells the line that messages may have been lost, or come again.
+func (w *keyLine) changed() { w.happens(w.machine.Changed) }
+
+// happens hands an event to the Machine that is about no attempt and no call.
+func (w *keyLine) happens(event func(Facts, []effect) []effect) {
 	m := w.lines.moment(clock.Now())
 	var room effects
 	out := room[:0]
 	w.lines.locked(func() {
 		w.factsLocked(&m)
-		out = w.machine.Changed(m.Facts, out)
+		out = event(m.Facts, out)
 		w.settleLocked(&m, out)
 	})
 	w.carry(&m, out)
