@@ -51,7 +51,8 @@ func (b *release) hear(got reply) {
 	} else {
 		b.of.engine.forgets(b.of)
 	}
-	if e := b.of.engine; e.inbox != nil && b.keep == 0 && got.err == nil && b.of.request != nil { // it is no ghost
+	own := b.of.minted != 0 && b.of.request != nil // neither adopted nor a ghost
+	if e := b.of.engine; e.inbox != nil && own && b.keep == 0 && got.err == nil {
 		e.tokens.noteReleased(b.of)
 	}
 	b.answer.hear(got)
